@@ -204,7 +204,7 @@ class Suite:
 
 
 def runs_of(ran, tests):
-    """Whether a test that ran is one of some tests, or made of one."""
+    """Say whether a test that ran is in some tests, or made of these."""
     return any(edits.is_run_of(test, ran) for test in tests)
 
 

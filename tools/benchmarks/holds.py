@@ -19,7 +19,7 @@ Contention = collections.namedtuple(
 
 
 def compare(workload, rounds):
-    """Measure a rebuild without a hold and one with it, in turn.
+    """Measure rebuilds without and with a hold, in turn.
 
     :param workload: the workload.Workload
     :param rounds: how often

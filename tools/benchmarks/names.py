@@ -77,21 +77,21 @@ class Notifier:
             driver='messagingv2', topics=[TOPIC])
 
     def tell(self, event, host, uuid, flavor, **more):
-        """An event of a server on a host."""
+        """Send an event of a server on a host."""
         self._notifier.prepare(publisher_id='nova-compute:' + host).info(
             {}, event, {'nova_object.data': {
                 'uuid': uuid, 'host': host, 'flavor': {'nova_object.data': {
                     'extra_specs': flavor['extra_specs']}}, **more}})
 
     def tell_waits(self, uuid):
-        """No host was found for a server."""
+        """Send the event that no host was found for a server."""
         self._notifier.prepare(publisher_id='nova-conductor:control').error(
             {}, 'compute_task.build_instances.error', {'nova_object.data': {
                 'instance_uuid': uuid, 'state': 'pending'}})
 
 
 def ask(http, url, method, path, body=None):
-    """A request to Placement, as an administrator; returns its answer."""
+    """Send Placement a request as an administrator; return the answer."""
     answer = http.request(method, url + path, json=body, headers={
         'X-Auth-Token': 'admin', 'OpenStack-API-Version': 'placement 1.38'})
     if answer.status_code >= 400 and answer.status_code not in (404, 409):

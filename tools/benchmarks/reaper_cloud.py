@@ -46,7 +46,7 @@ class PlacementCloud(stack.Stack):
 
 
 def processor(*pids):
-    """Seconds of processor time that processes have used so far."""
+    """Return the seconds of processor time that processes have used."""
     times = [psutil.Process(pid).cpu_times() for pid in pids]
     return sum(time.user + time.system for time in times)
 
@@ -133,7 +133,7 @@ class Reaper:
             time.sleep(0.1)
 
     def metrics(self):
-        """Its metrics by name, and by name and label; {} if it is not up."""
+        """Return metrics by name, and by name and label; {} without answer."""
         try:
             with urllib.request.urlopen('http://%s:%d/metrics' % (
                     ports.HOST, self._port), timeout=60) as answer:
@@ -160,12 +160,12 @@ class Reaper:
         return time.monotonic() - begun
 
     def decided(self):
-        """The IDs of the servers whose decision its log has."""
+        """Return the IDs of the servers whose decision is in the log."""
         with open(self._log.name) as file:
             return set(re.findall(r' Server (\S{36}) \(', file.read()))
 
     def memory(self):
-        """The MiB of memory that it has."""
+        """Return the MiB of memory that the reaper has."""
         return psutil.Process(self.process.pid).memory_info().rss >> 20
 
     def kill(self):
@@ -177,7 +177,7 @@ class Reaper:
 
 
 def requests_of(before, after):
-    """Requests between two readings of the metrics, by service."""
+    """Count the requests between two readings of metrics, by service."""
     name = 'nova_reaper_requests_total'
     return {service: int(after.get((name, service), 0) -
                          before.get((name, service), 0))

@@ -55,7 +55,7 @@ def milliseconds(seconds):
 
 
 def make_host(rand, number, per_host):
-    """A host without a free VCPU, and its preemptible servers."""
+    """Make a host without a free VCPU, and its preemptible servers."""
     name = 'compute%05d' % number
     servers = []
     for at in range(min(2 * per_host, sum(
@@ -183,7 +183,7 @@ def makes_room(host, victims, shape):
 
 
 def check_large(index, most):
-    """Whether fewer would do, and whether one could be left out."""
+    """Check whether fewer victims would do, and whether any is needless."""
     rand = random.Random(4)
     needless = fewer = checked = 0
     for number in range(most):
@@ -240,7 +240,7 @@ def check_small(clouds):
 
 
 def measure_kube(hosts=1000, per_host=10, count=100):
-    """The workload of kube-scheduler's scheduler_perf for preemption.
+    """Run the preemption workload of kube-scheduler's scheduler_perf.
 
     :returns: the decisions, the victims, and those that could be left out
     """
@@ -306,7 +306,7 @@ class Aardvark:
                                            for name in NAMES))
 
     def hosts(self, hosts):
-        """Hosts of its own; a decision changes them."""
+        """Make hosts for a single decision, which changes the hosts."""
         made = []
         for host, servers in hosts:
             one = self.fakes.make_resource_provider(
@@ -323,7 +323,7 @@ class Aardvark:
         return made
 
     def decide(self, name, hosts, asked):
-        """Seconds, and the number of victims or None."""
+        """Return seconds, and the number of victims or None."""
         made = self.hosts(hosts)
         strategy = self.strategies[name](watermark_mode=False)
         requested = self.resources(dict(zip(NAMES, asked)))
@@ -351,8 +351,8 @@ def compare(path):
         hosts = []
         while len(hosts) < count:
             host, servers = make_host(rand, len(hosts), per_host)
-            # All of one size, so that the columns can be compared; and none
-            # that would do alone.
+            # All hosts have equally many servers, so that the columns can be
+            # compared, and no server would do alone.
             servers = [server for server in servers
                        if server.resources['VCPU'] < 8]
             while len(servers) < per_host:

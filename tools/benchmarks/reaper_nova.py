@@ -106,7 +106,7 @@ class Nova:
             'pinned_availability_zone': None}
 
     def _demand(self, uuid):
-        """The number that tells servers of different demands apart."""
+        """Return the number that tells servers of different demands apart."""
         number = int(uuid[:8], 16)
         return (number if uuid == names.new_id(number)
                 else number % self._facts['demands'])
@@ -307,7 +307,7 @@ _ROUTES = [(method, re.compile(path + '/?$'), name) for method, path, name in (
 
 
 def application(nova):
-    """The WSGI application."""
+    """Return the WSGI application."""
 
     def answer(environ, start_response):
         method, path = environ['REQUEST_METHOD'], environ['PATH_INFO']

@@ -202,7 +202,7 @@ class Benchmark:
                              1000 * spent[1] / max(1, counts['placement'])))
 
     def _processor(self, reaper):
-        """Seconds of the processor that the reaper and Placement have had."""
+        """Return the processor seconds of the reaper and of Placement."""
         return (reaper_cloud.processor(reaper.process.pid),
                 reaper_cloud.processor(*self._placement.members()))
 

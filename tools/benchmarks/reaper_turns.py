@@ -70,7 +70,7 @@ MINUTE = 3000  # events
 
 
 def make_waiting(number, demands):
-    """A server that waits; its flavor is of its demand."""
+    """Make a server that waits, with the flavor of its demand."""
     rand = random.Random(number % demands)
     created = NOW - datetime.timedelta(seconds=number)
     flavor = nova.Flavor(
@@ -84,7 +84,7 @@ def make_waiting(number, demands):
 
 
 def make_preemptible(server, flavor):
-    """A server of the model as Nova shows it."""
+    """Make a server of the model as Nova shows it."""
     return nova.NovaServer(
         server.id, 'name', server.project, 'user', 'ACTIVE', None, server.host,
         flavor, 'image', NOW, NOW, server.launched_at, {}, False)
@@ -335,7 +335,7 @@ class Bench:
         self.times, self.pauses = [], []
 
     def view(self, name, **free):
-        """A host as it is read, with so much free."""
+        """Make a host as the reader gives it, with so much free."""
         host, servers = self.hosts[name]
         used = {key: amount - free.get(key, 0)
                 for key, amount in host.used.items()}
@@ -346,7 +346,7 @@ class Bench:
             time.monotonic())
 
     def event(self, view):
-        """A host has changed; a server that waits goes, another comes."""
+        """Change a host, and replace a server that waits with another."""
         self.engine._put_host(view)
         gone = next(iter(self.waiting))
         if gone not in self.engine.attempts.under_way:

@@ -173,7 +173,7 @@ class Workload:
             time.sleep(POLL_SECONDS)
 
     def measure(self, *requests):
-        """Time requests until the server of the last one is ACTIVE.
+        """Time requests until the server of the last request is ACTIVE.
 
         :param requests: callables that return a server and a request's ID
         :returns: the server and a Measure

@@ -369,7 +369,7 @@ class BrowserTestCase(testtools.TestCase):
             By.CSS_SELECTOR, 'input[type=checkbox] + label').click()
 
     def rebuild_with(self, flavor='The flavor that it has'):
-        """Rebuild the only server of the page, in the dialog of it."""
+        """Rebuild the only server of the page, in its dialog."""
         self.click('Rebuild')
         self.answer(flavor=flavor)
         self._wait_for_success()

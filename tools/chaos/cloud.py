@@ -72,7 +72,7 @@ class Cloud(clouds.Cloud):
 
     @property
     def services(self):
-        """The names of what can fail."""
+        """Return the names of what can fail."""
         return sorted([*self._stack.names, CONNECTIONS])
 
     def fail(self, service, signum):
@@ -210,7 +210,7 @@ class Cloud(clouds.Cloud):
             'GET', '/servers?name=^%s$' % name).json()['servers']]
 
     def are_hosts_asked(self):
-        """Whether a nova-compute has messages that it has not taken yet."""
+        """Say whether messages to a nova-compute have not been taken yet."""
         return any(self.settings.bus.messages('compute.' + host)
                    for host in self._hosts().values())
 

@@ -66,7 +66,7 @@ def draw(seed, number, servers, services, faults, span, longest,
     :param number: of the round
     :param servers: how many servers there are
     :param services: the names of the services that fail
-    :param faults: how often one of them does
+    :param faults: how often a service fails
     :param span: how many seconds the storm lasts
     :param longest: how many seconds a service hangs at most
     :param kinds: of servers

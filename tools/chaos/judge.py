@@ -4,9 +4,9 @@
 
 import dataclasses
 
-#: What has become of a server. GIVEN_UP is one in ERROR whose host, or the
-#: conductor of that, has failed while the host built it: what follows is what
-#: follows in the release for a new server.
+#: What has become of a server. GIVEN_UP is a server in ERROR whose host, or
+#: the conductor of the host, has failed during the build. The release treats
+#: a new server in the same way.
 BUILT = 'built'
 WAITS = 'waits'
 GIVEN_UP = 'given up by its host'

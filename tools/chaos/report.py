@@ -39,9 +39,9 @@ class Report:
     def wrong(self, kind, sentence, server=None):
         """Note a violation.
 
-        :param kind: its kind, by which it is counted
+        :param kind: by which violations are counted
         :param sentence: what was found
-        :param server: the ID of the server, if it is about one
+        :param server: the ID of the server that is concerned, if any
         """
         with self._lock:
             self._wrong[kind] += 1
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def exit_code(self):
-        """1 if anything was wrong."""
+        """Return 1 if anything was wrong, else 0."""
         return int(bool(self._wrong))
 
     def summary(self):

@@ -241,7 +241,7 @@ class Round:
         return found
 
     def _try_again(self, servers):
-        """Rebuild those that wait, with nothing dying.
+        """Rebuild the servers that wait, with nothing dying.
 
         On a machine that is too busy a call can time out all the same: there
         are some tries, and each is counted.

@@ -56,7 +56,7 @@ class Bus:
 
     @property
     def url(self):
-        """The URL of the virtual host that the services use."""
+        """Return the URL of the virtual host that the services use."""
         if self.shared is False:
             return self._url_of(self._name)
         return self._parts.geturl()
@@ -145,7 +145,7 @@ class Bus:
 
     @contextlib.contextmanager
     def gone(self):
-        """Within it nobody reaches the bus of the cloud.
+        """Have nobody reach the bus of the cloud within a with block.
 
         :raises: CloudError if the virtual hosts are not ours
         """

@@ -107,7 +107,7 @@ class Hypervisor:
 
     @property
     def uri(self):
-        """The URI that it is connected to by."""
+        """Return the URI by which clients connect to libvirtd."""
         return 'qemu+unix:///session?socket=%s' % self._socket
 
     @property

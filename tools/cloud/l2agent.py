@@ -64,10 +64,10 @@ class Ports:
                              args=(port['id'], host)).start()
 
     def port_delete(self, ctxt, **kwargs):
-        """Nothing was plugged."""
+        """Do nothing: nothing was plugged."""
 
     def network_update(self, ctxt, **kwargs):
-        """Nothing was plugged."""
+        """Do nothing: nothing was plugged."""
 
     def _report_up(self, port_id, host):
         try:

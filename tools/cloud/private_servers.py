@@ -32,11 +32,11 @@ _RABBITMQ = pathlib.Path('/usr/lib/rabbitmq/bin/rabbitmq-server')
 def find_urls(database_url, bus_url, private):
     """Return the URLs of the servers that a new cloud uses.
 
-    :param database_url: the URL that was given, if one was
-    :param bus_url: the URL that was given, if one was
-    :param private: whether servers of its own were asked for
-    :returns: for each of the two the given one, or the usual one if a server
-        answers there, or None if the cloud is to have a server of its own
+    :param database_url: the URL of the databases, if given
+    :param bus_url: the URL of the bus, if given
+    :param private: whether the cloud is to have its own servers
+    :returns: for each server the given or the usual URL, or None if the cloud
+        is to have a server of its own
     """
     return (
         _find_url(database_url, settings.DATABASE_URL, databases.Databases,
@@ -100,11 +100,11 @@ class Databases(databases.Databases):
         self._directory = directory
 
     def settle(self, numbers, password):
-        """Note the ports that were taken for it, and its password."""
+        """Note the ports that were taken for the server, and its password."""
         self._url = self._url.set(port=numbers['mariadb'], password=password)
 
     def check(self):
-        """Raise ServerMissing if its programs are not installed."""
+        """Raise ServerMissing if the programs are not installed."""
         _check('MariaDB', 'mariadb-server', 'mariadbd', 'mariadb-install-db')
 
     def add_steps(self, steps, running, reserved):
@@ -117,7 +117,7 @@ class Databases(databases.Databases):
         steps.add('mariadb', lambda: self._start(running, reserved))
 
     def drop(self):
-        """They go with the state directory."""
+        """Do nothing: the data go with the state directory."""
 
     def _start(self, running, reserved):
         data = self._directory / 'data'
@@ -169,7 +169,7 @@ class Bus(bus.Bus):
     #: The processes, each of which listens on a port of the same name.
     processes = ('epmd', 'rabbitmq')
 
-    #: RabbitMQ has one more, for its tools.
+    #: RabbitMQ has a further port, for its tools.
     ports = ('epmd', 'rabbitmq', 'rabbitmq-dist')
 
     needed_mib = 10
@@ -182,14 +182,14 @@ class Bus(bus.Bus):
         self.shared = False
 
     def settle(self, numbers, password):
-        """Note the ports that were taken for it, and its password."""
+        """Note the ports that were taken for the server, and its password."""
         self._numbers = numbers
         self._password = password
         self._parts = self._parts._replace(netloc='%s:%s@%s:%d' % (
             _USER, password, ports.HOST, numbers['rabbitmq']))
 
     def check(self):
-        """Raise ServerMissing if its programs are not installed."""
+        """Raise ServerMissing if the programs are not installed."""
         _check('RabbitMQ', 'rabbitmq-server', 'rabbitmq-server', 'epmd')
 
     def add_steps(self, steps, running, reserved):
@@ -203,10 +203,10 @@ class Bus(bus.Bus):
         steps.add('rabbitmq', lambda: self._start(running, reserved), 'epmd')
 
     def create(self):
-        """The virtual hosts are made at its start."""
+        """Do nothing: the start of RabbitMQ makes the virtual hosts."""
 
     def drop(self):
-        """They go with the state directory."""
+        """Do nothing: the data go with the state directory."""
 
     def _start_epmd(self, running, reserved):
         # One that RabbitMQ started would outlive it.

@@ -121,7 +121,7 @@ class Process:
 
     @property
     def alive(self):
-        """Whether it still runs; another process may have its number."""
+        """Say whether the process runs: another may have its number."""
         return (self.started is not None and
                 start_time(self.pid) == self.started)
 

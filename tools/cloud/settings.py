@@ -82,32 +82,32 @@ class Settings:
 
     @property
     def etc(self):
-        """The directory of the configuration files."""
+        """Return the directory of the configuration files."""
         return self.state / 'etc'
 
     @property
     def var(self):
-        """The directory of the services' data."""
+        """Return the directory of the services' data."""
         return self.state / 'var'
 
     @property
     def libvirt_host(self):
-        """The name of the host with real guests, or None."""
+        """Return the name of the host with real guests, or None."""
         return 'compute3' if self.libvirt else None
 
     @property
     def all_hosts(self):
-        """The names of all hosts that have a nova-compute."""
+        """Return the names of all hosts that have a nova-compute."""
         return (*self.hosts, *filter(None, [self.libvirt_host]))
 
     @property
     def cell_names(self):
-        """The names of the cells beside cell0."""
+        """Return the names of the cells beside cell0."""
         return ['cell%d' % (number + 1) for number in range(self.cells)]
 
     @property
     def separate_cells(self):
-        """The names of the cells with a bus and a conductor of their own."""
+        """Return the names of cells with their own bus and conductor."""
         return self.cell_names if self.cells > 1 else []
 
     def cell_of(self, host):
@@ -125,7 +125,7 @@ class Settings:
 
     @property
     def conductor_hosts(self):
-        """The names that the conductors of the whole cloud have as hosts."""
+        """Return the host names of the conductors of the whole cloud."""
         return [CONTROL, *('%s%d' % (CONTROL, number + 2)
                            for number in range(self.conductors - 1))]
 

@@ -239,13 +239,13 @@ class Stack:
     def lock(self):
         """Let no other process change the cloud before this one has ended.
 
-        :raises: CloudError if one does
+        :raises: CloudError if another process does
         """
         self._record.lock()
 
     @property
     def made(self):
-        """Whether the cloud has come up once."""
+        """Say whether the cloud has come up once."""
         return bool((self._record.read() or {}).get('made'))
 
     def start(self, done, started=lambda name: None):

@@ -113,7 +113,7 @@ class CrashTestCase(testtools.TestCase):
         self.cloud.wait_reached(where)
 
     def is_request_kept(self, server):
-        """Whether what the create asked for is known."""
+        """Say whether the database has what the create asked for."""
         return '"nova_pending.rebuild_data"' in self.cloud.rows(
             'nova_api', 'SELECT spec FROM request_specs '
             'WHERE instance_uuid = :server', server)[0][0]
@@ -148,7 +148,7 @@ class CrashTestCase(testtools.TestCase):
         self.assertTrue(self.is_request_kept(server))
 
     def is_kept(self, server):
-        """The server is what its owner asked for."""
+        """Check that the server is what its owner asked for."""
         shown = self.cloud.show(server)
         for key in ('name', 'tags', 'metadata', 'key_name', 'image',
                     'flavor'):
@@ -157,7 +157,7 @@ class CrashTestCase(testtools.TestCase):
             self.assertEqual(self.before['created'], shown['created'])
 
     def can_be_rebuilt(self, server):
-        """A rebuild takes the server to ACTIVE, once, with all it had."""
+        """Check that a rebuild builds the server once, with all it had."""
         self.cloud.set_room(True)
         self.assertEqual(202, self.cloud.rebuild(server))
         self.is_built(server)
@@ -190,7 +190,7 @@ class CrashTestCase(testtools.TestCase):
             ['rebuild', 'create'], ['rebuild', 'rebuild', 'create']])
 
     def is_gone(self, server, builds=0):
-        """Nothing is left of a server that was deleted.
+        """Check that nothing is left of a server that was deleted.
 
         :param builds: how often a host has built it
         """

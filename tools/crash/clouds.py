@@ -32,10 +32,10 @@ _POOL = {'start': '10.0.255.1', 'end': '10.0.255.254'}
 class Cloud:
     """A cloud with faults, as its users and its operator see it.
 
-    :param cloud: the crashing.Stack, which is not up yet; one by the
-        variables of the environment if not given
-    :param pci: the choice of that one of settings.Settings; the name of its
-        directory ends with this word
+    :param cloud: the crashing.Stack, which is not up yet; by default a Stack
+        by the variables of the environment
+    :param pci: the ``pci`` of settings.Settings of the default Stack, whose
+        directory has a name that ends with this word
     """
 
     #: Of the flavor. A host has room for as many servers as there are.
@@ -122,7 +122,7 @@ class Cloud:
         """Wait until something is true, and return it."""
         deadline = time.monotonic() + seconds
         while True:
-            # A last look, however long the one before has taken.
+            # A last look, however long the look before has taken.
             late = time.monotonic() > deadline
             result = ready()
             if result:
@@ -245,7 +245,7 @@ class Cloud:
         return None if answer.status_code == 404 else answer.json()['server']
 
     def is_waiting(self, server):
-        """Whether a server waits, and nothing is in progress on it."""
+        """Return a server if it waits without a task, else a false value."""
         shown = self.show(server)
         return (shown['status'] in ('PENDING', 'ERROR') and
                 not shown['OS-EXT-STS:task_state'] and shown)
@@ -300,7 +300,7 @@ class Cloud:
 
     @contextlib.contextmanager
     def recovery(self):
-        """Within it the periodic recovery runs."""
+        """Have the periodic recovery run within a with block."""
         path = self.faults / faults.RECOVERY
         path.touch()
         try:

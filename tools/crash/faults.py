@@ -111,13 +111,13 @@ def arm(directory, where, how, count=1):
 
 
 def disarm(directory):
-    """Forget all faults, also those that no service has come to."""
+    """Forget all faults, also faults that no service has reached."""
     for path in pathlib.Path(directory).glob('* *'):
         path.unlink()
 
 
 def reached(directory, where):
-    """Whether as many requests as were to have failed at a place."""
+    """Say whether all requests that were to fail at a place have failed."""
     return pathlib.Path(directory, where + '.reached').exists()
 
 

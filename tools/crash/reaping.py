@@ -85,7 +85,7 @@ class ReaperTestCase(base.CrashTestCase):
     # What must hold.
 
     def lands(self, server):
-        """The server runs, was built once, and has its room once."""
+        """Check that the server runs, built once, and has its room once."""
         self.wait_status(server, 'ACTIVE', 300)
         self.assertEqual(1, self.cloud.builds(server))
         for database, number in (('nova', 1), ('nova_cell0', 0)):
@@ -99,7 +99,7 @@ class ReaperTestCase(base.CrashTestCase):
             'status': 'gone'})['status'] in ('gone', 'SHELVED_OFFLOADED')]
 
     def one_is_ended(self, victims):
-        """A single server was ended, for the server that landed."""
+        """Check that a single victim was ended, and nothing is held."""
         ended = self.ended(victims)
         self.assertEqual(1, len(ended), ended)
         for server in set(victims) - set(ended):
@@ -107,7 +107,7 @@ class ReaperTestCase(base.CrashTestCase):
         self.nothing_is_held()
 
     def is_unharmed(self, server):
-        """A victim runs, and its notice is withdrawn."""
+        """Check that a victim runs, and that its notice is withdrawn."""
         self.wait_status(server, 'ACTIVE')
         self.cloud.wait_for(
             'the notice of %s to be withdrawn' % server,
@@ -115,7 +115,7 @@ class ReaperTestCase(base.CrashTestCase):
                          if key.startswith('reaper:')], SWEEPS)
 
     def nothing_is_held(self):
-        """Within two sweeps Placement has what runs, and nothing else."""
+        """Wait two sweeps for Placement to have only servers that run."""
         def is_so():
             running = {server for server in self.servers if (
                 self.cloud.show(server) or {}).get('status') == 'ACTIVE'}

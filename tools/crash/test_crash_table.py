@@ -67,12 +67,12 @@ class CrashTableTestCase(base.CrashTestCase):
         self.can_be_rebuilt(self.patient)
 
     def is_stuck(self):
-        """The server is as a create that ends there, and can be deleted."""
+        """Check that the server is in BUILD, with what its owner gave it."""
         self.assertEqual('BUILD', self.cloud.show(self.patient)['status'])
         self.is_kept(self.patient)
 
     def is_for_an_administrator(self):
-        """A message that nobody confirmed may still reach its host."""
+        """Check that a rebuild is refused until the server is set to ERROR."""
         self.assertEqual(409, self.cloud.rebuild(self.patient))
         self.cloud.set_error(self.patient)
         self.can_be_rebuilt(self.patient)

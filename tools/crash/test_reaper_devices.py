@@ -71,7 +71,7 @@ class NovaTestCase(reaping.ReaperTestCase):
         self.assertEqual([], self.ended(without))
 
     def waits(self, server):
-        """Whether nova-reaper has decided that a server goes on waiting."""
+        """Say whether nova-reaper has decided that a server waits on."""
         said = self._ask('/v1/pending/' + server)['pending']
         return (said['verdict'], said['reason']) == ('wait', 'no_room')
 

@@ -86,7 +86,7 @@ class Watch(contextlib.AbstractContextManager):
             again = self._count()
             if again is None:
                 return
-            # Each must be in one of the two, and in none twice.
+            # Each server must be in one of two lists, and in none twice.
             listed |= again
         for server in self._servers:
             if listed[server] > 1 or self._is_missed(server, listed):

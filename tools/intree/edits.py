@@ -139,5 +139,5 @@ def tests_of(path, released, release, place=PATCHES):
 
 
 def is_run_of(test, ran):
-    """Whether an ID is that of a test, or of one that ddt has made of it."""
+    """Say whether an ID is of a test, or of a test that ddt made of it."""
     return re.fullmatch(re.escape(test) + r'(_\d+(_.*)?)?(\(.*\))?', ran)

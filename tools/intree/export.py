@@ -320,7 +320,7 @@ def stage_of(source, version):
 
 
 def _is_there(owner, feature):
-    """Whether a thing is there after a feature.
+    """Say whether a thing is there after a feature.
 
     :param owner: the feature of the thing; None if it has none, as the things
         of a file that is copied
@@ -329,7 +329,7 @@ def _is_there(owner, feature):
 
 
 def _defines(source, name):
-    """Whether a module has a function, a class or a constant of a name."""
+    """Say whether a module defines a function, class or constant."""
     for node in ast.parse(source).body:
         targets = getattr(node, 'targets', None) or [
             getattr(node, 'target', node)]
@@ -382,7 +382,7 @@ def named_by_decorators(source):
 
 
 def touches(tree, feature, path):
-    """Whether a file of the tree is other after a feature than before it."""
+    """Say whether a feature changes a file of the tree."""
     # A decorator comes with what it names.
     files = {path, *named_by_decorators(tree.read(path))}
     return (any(entry.partition(':')[0] in files
@@ -528,7 +528,7 @@ def _signals_exit():
 
 
 def main(arguments=None):
-    """The command ``nova-pending export``."""
+    """Run the command ``nova-pending export``."""
     parser = argparse.ArgumentParser(
         prog='nova-pending export',
         description='Write the changes as a branch of Nova, one commit a '

@@ -201,7 +201,7 @@ class _References(cst.CSTTransformer):
         return self._made.get(id(node), (None, None))[1]
 
     def _in_body(self):
-        """Whether a function of the class is around, not its decorators."""
+        """Say whether the node is in a function, not in its decorators."""
         return self._functions and not self._decorators
 
     def leave_Attribute(self, original_node, updated_node):
@@ -447,7 +447,7 @@ class _Edit:
             self._items.append(('over', name, cst.IndentedBlock(members)))
 
     def _comes_later(self, decorator):
-        """Whether a decorator names what is not taken."""
+        """Say whether a decorator names what is not taken."""
         return any(
             name in self._ours and not self._selected(name) or
             any(not self._selected(
@@ -769,7 +769,7 @@ class _Edit:
 
     @staticmethod
     def _is_plain_call(statement, theirs, path):
-        """Whether a statement calls the release with all parameters."""
+        """Say whether a statement calls the release with all parameters."""
         if not m.matches(statement, m.SimpleStatementLine(
                 body=[m.Return(m.Call()) | m.Expr(m.Call())])):
             return False

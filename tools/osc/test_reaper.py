@@ -29,7 +29,7 @@ class ReaperTestCase(base.ClientTestCase):
         return self.wait_until(known)
 
     def _create_spot(self):
-        """Have a preemptible server in place of one of the others."""
+        """Create a preemptible server in place of another server."""
         self.make_room()
         return self.create('spot', 'spot')['id']
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The commands that need a configuration, and mostly a cloud."""
+"""Defines the commands that need a configuration, and mostly a cloud."""
 
 import argparse
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def add_parsers(commands: Any) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run a command of :func:`add_parsers`; returns its exit code."""
+    """Run a command of :func:`add_parsers`, and return its exit code."""
     try:
         conf = reaper_conf.load(options.config_file)
         if options.run in (_run, _once, _snapshot):
@@ -125,7 +125,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _refuse(why: str, code: int = 2) -> int:
-    """Print why something cannot be done; returns the exit code."""
+    """Print why something cannot be done, and return the exit code."""
     print(why, file=sys.stderr)
     return code
 
@@ -241,7 +241,7 @@ def _status(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
 
 def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
                   ) -> simulate.Snapshot:
-    """The cloud as it is now, as a file for ``simulate`` has it.
+    """Read the cloud as it is now, as ``simulate`` takes it.
 
     :raises: rest.RequestFailed
     """

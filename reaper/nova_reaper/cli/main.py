@@ -25,7 +25,7 @@ from nova_reaper import simulate
 
 
 def _cloud_commands() -> types.ModuleType:
-    """The commands that ask a cloud; their libraries take a second to load.
+    """Load the commands that ask a cloud, which takes a second.
 
     oslo.service has to be told of threads before anything else imports it.
     """
@@ -75,7 +75,7 @@ def _parser(with_cloud: bool) -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run ``nova-reaper``; returns its exit code."""
+    """Run ``nova-reaper``, and return its exit code."""
     if arguments is None:
         arguments = sys.argv[1:]
     options = _parser(arguments[:1] != ['simulate']).parse_args(arguments)
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    """Simulate what is in a file and print it; returns the exit code."""
+    """Simulate the cloud of a file, print it, and return the exit code."""
     try:
         cloud = simulate.parse(simulate.load(simulate.read(options.file)),
                                timeutils.utcnow(True))
@@ -118,7 +118,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _report(cloud: simulate.Snapshot, options: argparse.Namespace
             ) -> dict[str, Any]:
-    """What is printed of a cloud.
+    """Return what is printed of a cloud.
 
     :raises simulate.BadInput: if something in the options is wrong
     """
@@ -141,7 +141,7 @@ def _report(cloud: simulate.Snapshot, options: argparse.Namespace
 
 
 def _tell(what: str) -> int:
-    """Tell what is wrong, if anybody can be told; returns the exit code."""
+    """Write what is wrong to standard error, and return the exit code."""
     if sys.stderr:
         try:
             print(what, file=sys.stderr, flush=True)
@@ -156,7 +156,7 @@ def _give_up(output: TextIO) -> None:
 
 
 def names_of(cloud: simulate.Snapshot) -> dict[str, str]:
-    """The names of servers by their IDs, of servers that have a name."""
+    """Return the names of the servers that have a name, by their IDs."""
     servers: tuple[model.Waiting | model.Server, ...] = (
         *cloud.waiting, *cloud.servers)
     return {server.id: server.name for server in servers if server.name}
@@ -173,7 +173,7 @@ def show(decisions: list[model.Decision], as_json: bool,
 
 def _print(report: dict[str, Any], as_json: bool,
            names: Mapping[str, str]) -> None:
-    """Print decisions, or what planning.run() says; JSON or tables."""
+    """Print decisions or a report of planning.run(), as JSON or tables."""
     def named(server: str) -> str:
         name = names.get(server)
         return f'{server} ({name})' if name else server
@@ -204,7 +204,7 @@ def _print(report: dict[str, Any], as_json: bool,
 
 
 def _course(report: dict[str, Any]) -> str:
-    """What planning.run() says, in tables."""
+    """Return the report of planning.run() as tables."""
     capacity, counts = report['capacity'], report['servers']
     used = [[part['from'], part['until'], *(
         f'{part["mean"][name]:.2%} / {part["peak"][name]:.2%}'
@@ -230,7 +230,7 @@ def _course(report: dict[str, Any]) -> str:
 
 
 def _table(names: list[str], rows: list[list[Any]]) -> str:
-    """A table; a cell that is a tuple has a line for each item."""
+    """Draw a table; a cell that is a tuple has a line for each item."""
     shown = simulate.printable
     table = prettytable.PrettyTable([shown(name) for name in names])
     table.align = 'l'

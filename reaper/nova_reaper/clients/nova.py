@@ -45,7 +45,7 @@ MOST_WITHOUT = 80
 
 
 class Refusal(enum.Enum):
-    """What an answer 403 of Nova's is about; its words tell."""
+    """What an answer 403 of Nova is about; the message tells."""
 
     QUOTA = enum.auto()
     VOLUMES = enum.auto()  # or secrets, would be of the token's project
@@ -53,7 +53,7 @@ class Refusal(enum.Enum):
 
     @classmethod
     def of(cls, error: rest.RequestFailed) -> 'Refusal':
-        """The kind of an answer 403."""
+        """Tell the kind of an answer 403."""
         if 'made when it is built' in error.message:
             return cls.VOLUMES
         if re.search('quota|over a limit|maximum number', error.message,
@@ -107,12 +107,12 @@ class NovaServer:
 
     @property
     def waits(self) -> bool:
-        """Whether the server waits for a host and nobody rebuilds it."""
+        """Say whether the server waits for a host and nobody rebuilds it."""
         return self.status == 'PENDING' and not self.task_state
 
     @property
     def failed(self) -> bool:
-        """Whether the server's build failed on hosts: it can be built anew.
+        """Say whether the build failed on hosts, so that it can be repeated.
 
         A server in ERROR for which no host was found was given up, or Nova
         lets nobody wait.
@@ -123,7 +123,7 @@ class NovaServer:
 
     @property
     def shelved(self) -> bool:
-        """Whether the server is on no host, and can be unshelved."""
+        """Say whether the server is on no host, and can be unshelved."""
         return self.status == 'SHELVED_OFFLOADED' and not self.task_state
 
 
@@ -177,7 +177,7 @@ class CellDown(rest.Unavailable):
 
 
 def _action(name: str, body: Any = None) -> Callable[['Nova', str], None]:
-    """A method that asks Nova for an action with a server."""
+    """Make a method that asks Nova for an action with a server."""
     def act(self: 'Nova', uuid: str) -> None:
         self.client.request('POST', f'/servers/{uuid}/action',
                             json={name: body})
@@ -191,7 +191,7 @@ class Client(rest.Client):
 
     @property
     def microversion(self) -> str:
-        """The microversion in which this Nova says why a server waits.
+        """Return the microversion in which Nova says why a server waits.
 
         :raises: rest.TooOld; rest.RequestFailed if Nova does not answer
         """
@@ -237,11 +237,11 @@ class Nova:
         self._pace = pace or rest.Pace(0)
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> 'Nova':
-        """The same Nova, which is asked with another token."""
+        """Return a client of the same Nova with another token."""
         return Nova(self.client.with_auth(auth), self._pace)
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
-        """Servers of all projects, by the filters of the query.
+        """Yield servers of all projects, by the filters of the query.
 
         Servers of a cell that is down are left out.
         """
@@ -251,7 +251,7 @@ class Nova:
                 yield server_from(item)
 
     def count_not_placed(self, since: datetime.datetime) -> int:
-        """How many were created since then, found no host and are in ERROR.
+        """Count servers in ERROR, created since then, that found no host.
 
         With use_pending_state these servers would wait.
         """
@@ -264,12 +264,12 @@ class Nova:
                 status='ERROR', **{'changes-since': since.isoformat()}))
 
     def ids(self) -> Iterator[str]:
-        """The IDs of all servers of all projects."""
+        """Yield the IDs of all servers of all projects."""
         for item in self.client.list('/servers', 'servers', all_tenants=True):
             yield item['id']
 
     def server(self, uuid: str) -> NovaServer:
-        """One server.
+        """Ask Nova for a server.
 
         :raises: rest.NotFound; CellDown
         """
@@ -277,7 +277,7 @@ class Nova:
             self.client.request('GET', f'/servers/{uuid}')['server'])
 
     def find(self, uuid: str) -> NovaServer | None:
-        """One server, None if it is gone.
+        """Ask Nova for a server; return None if the server is gone.
 
         :raises: CellDown
         """
@@ -288,7 +288,7 @@ class Nova:
 
     def pending(self, uuid: str, hosts: Collection[str] | None = None,
                 without: Sequence[str] = ()) -> Pending:
-        """Why a server waits, and what it needs.
+        """Ask Nova why a server waits, and what the server needs.
 
         :param hosts: names of the hosts that the filters are asked for, None
             for all of them. For no names Nova looks for the reason, too, which
@@ -320,7 +320,7 @@ class Nova:
     def judge(self, server: NovaServer, zone: str | None,
               hosts: Collection[str], without: Sequence[str] = ()
               ) -> tuple[tuple[str, ...], dict[str, str | None]]:
-        """What a server that is not created would ask for.
+        """Ask Nova what a server that is not created would ask for.
 
         :param server: of which flavor, image and project count
         :param zone: its availability zone, None for none
@@ -346,7 +346,7 @@ class Nova:
             item['host']: item['refused_by'] for item in answer['hosts']}
 
     def actions(self, uuid: str) -> list[Action]:
-        """What was done with a server, the oldest first."""
+        """Return what was done with a server, the oldest action first."""
         items = self.client.request(
             'GET', f'/servers/{uuid}/os-instance-actions')['instanceActions']
         return [
@@ -355,14 +355,13 @@ class Nova:
                 items, key=lambda item: _time(item['start_time']))]
 
     def flavors(self) -> Iterator[Flavor]:
-        """All flavors, with the flavors of single projects."""
+        """Yield all flavors, with the flavors of single projects."""
         for item in self.client.list('/flavors/detail', 'flavors',
                                      is_public='None'):
             yield _flavor(item, item['name'])
 
     def find_flavor(self, wanted: str, project: str) -> Flavor | None:
-        """A flavor by its ID or name, None if a project may not use any such.
-        """
+        """Find a flavor that a project may use, by ID or name, or None."""
         found = [item for item in self.client.list(
             '/flavors/detail', 'flavors', is_public='None')
             if wanted in (item['id'], item['name'])]
@@ -378,7 +377,7 @@ class Nova:
         return None
 
     def hypervisors(self) -> Iterator[Hypervisor]:
-        """All compute nodes."""
+        """Yield all compute nodes."""
         for item in self.client.list('/os-hypervisors/detail', 'hypervisors',
                                      microversion=HYPERVISORS):
             yield Hypervisor(
@@ -421,7 +420,7 @@ class Nova:
 
 
 def server_from(item: Mapping[str, Any]) -> NovaServer:
-    """A server from an answer of Nova at 2.106 or later.
+    """Read a server from an answer of Nova at 2.106 or later.
 
     :raises: CellDown
     """
@@ -453,7 +452,7 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
 
 
 def is_interrupted(message: str) -> bool:
-    """Whether Nova says that a host or a service died during a build.
+    """Say whether Nova tells of a host or service that died in a build.
 
     Faults of hosts may speak of interruptions, too, as of a download.
     """
@@ -497,7 +496,7 @@ class Owners:
         self._logins: dict[str, _Login] = {}
 
     def objection(self, server: NovaServer) -> str | None:
-        """Why a server cannot be rebuilt that needs a token of its project.
+        """Say why a server that needs its project's token is not rebuilt.
 
         :returns: None if the server can be rebuilt
         :raises: rest.Unavailable if Keystone does not answer
@@ -509,7 +508,7 @@ class Owners:
                         f'secrets that are made when it is built: {why}')
 
     def _refusal(self, server: NovaServer) -> str:
-        """Why a server's project has no token, '' if it has a token."""
+        """Say why a server's project has no token, '' if it has a token."""
         login = self._login(server.project)
         if login.auth:
             try:

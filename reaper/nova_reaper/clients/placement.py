@@ -45,18 +45,18 @@ class Consumer:
 
     @property
     def is_hold(self) -> bool:
-        """Whether the consumer is room held for a server that waits."""
+        """Say whether the consumer holds room for a server that waits."""
         return bool(self.amounts) and self.type == HOLD
 
     def covers(self, request: Iterable[tuple[str, int]]) -> bool:
-        """Whether the consumer has these amounts of all its providers."""
+        """Say whether the sums over all providers reach these amounts."""
         sums = collections.Counter[str]()
         for resources in self.amounts.values():
             sums.update(resources)
         return all(sums[name] >= amount for name, amount in request)
 
     def with_amounts(self, amounts: Amounts) -> 'Consumer':
-        """The consumer with other amounts."""
+        """Return a copy of the consumer with other amounts."""
         return dataclasses.replace(self, amounts=amounts)
 
 
@@ -88,7 +88,7 @@ class Provider:
 
     @property
     def used(self) -> dict[str, int]:
-        """What all the consumers have together."""
+        """Return what all the consumers have together."""
         used = collections.Counter[str]()
         for share in self.consumers.values():
             used.update(share.resources)
@@ -96,7 +96,7 @@ class Provider:
 
     @property
     def free(self) -> dict[str, int]:
-        """What is left; less than 0 where more is used than there is."""
+        """Return what is left, less than 0 if more is used than there is."""
         used = self.used
         return {name: inventory.capacity - used.get(name, 0)
                 for name, inventory in self.inventory.items()}
@@ -131,7 +131,7 @@ class Placement:
 
     def provider(self, uuid: str, inventory: Mapping[str, model.Inventory] |
                  None = None) -> Provider:
-        """A provider: its inventory and its consumers.
+        """Read a provider: its inventory and its consumers.
 
         :param inventory: the inventory if it is known, which saves a request
         :raises: rest.NotFound if it is gone
@@ -149,7 +149,7 @@ class Placement:
              for consumer, item in allocations['allocations'].items()})
 
     def used(self, uuid: str) -> dict[str, int]:
-        """What all consumers of a provider have together.
+        """Ask what all consumers of a provider have together.
 
         :raises: rest.NotFound if it is gone
         """
@@ -163,7 +163,7 @@ class Placement:
             'GET', f'/resource_providers/{uuid}/aggregates')['aggregates'])
 
     def _shared(self, uuid: str, consumers: Iterable[str] = ()) -> Provider:
-        """A provider that shares, without a list of its many consumers.
+        """Read a provider that shares, without listing all its consumers.
 
         :param consumers: IDs of the consumers whose share is to be known
         """
@@ -203,13 +203,12 @@ class Placement:
                        for one in sorted(self.sharing & shares - below)]
 
     def traits(self, uuid: str) -> frozenset[str]:
-        """The traits of a provider."""
+        """Ask Placement for the traits of a provider."""
         return frozenset(self.client.request(
             'GET', f'/resource_providers/{uuid}/traits')['traits'])
 
     def below(self) -> dict[str, list[str]]:
-        """UUIDs of all providers that are below others, by that of the root.
-        """
+        """List the UUIDs of providers below others, by UUID of the root."""
         found: dict[str, list[str]] = {}
         for item in self.client.request(
                 'GET', '/resource_providers')['resource_providers']:
@@ -220,7 +219,7 @@ class Placement:
 
     def providers(self, *, required: str | None = None,
                   member_of: str | None = None) -> set[str]:
-        """UUIDs of the providers with these traits, in these aggregates."""
+        """Find the providers with these traits, in these aggregates."""
         answer = self.client.request('GET', rest.with_query(
             '/resource_providers', required=required, member_of=member_of))
         return {item['uuid'] for item in answer['resource_providers']}
@@ -242,7 +241,7 @@ class Placement:
 
     def read_sharing(self, hosts: Collection[str]
                      ) -> list[tuple[Provider, set[str]]]:
-        """The providers that share what they have.
+        """Read the providers that share what they have.
 
         :param hosts: UUIDs of the providers of hosts, which are left out
         :returns: each with the UUIDs of the hosts that it shares with
@@ -272,7 +271,7 @@ class Placement:
 
     def candidate(self, query: str, provider: str,
                   elsewhere: Collection[str] = ()) -> Amounts | None:
-        """What to allocate for a request on one host.
+        """Ask what to allocate for a request on one host.
 
         The tree of the host's provider gives each class that it has.
 
@@ -294,7 +293,7 @@ class Placement:
         return None
 
     def offered(self, query: str, most: int = MOST) -> set[str] | None:
-        """The roots of all trees on which there is room for a request.
+        """Find the roots of all trees that have room for a request.
 
         The roots of sharing providers are among them.
 
@@ -309,7 +308,7 @@ class Placement:
         return set(_roots(answer))
 
     def first_offered(self, query: str, most: int) -> list[str]:
-        """Some of the roots that :meth:`offered` gives.
+        """Return some of the roots that :meth:`offered` gives.
 
         :param most: how many candidates are looked at
         """
@@ -342,14 +341,14 @@ class Placement:
         self.client.request('POST', '/allocations', json=body)
 
     def count_holds(self, project: str) -> int:
-        """How many consumers of the project are holds."""
+        """Count the consumers of the project that are holds."""
         usages = self.client.request('GET', rest.with_query(
             '/usages', project_id=project, consumer_type=HOLD))['usages']
         return int(usages.get(HOLD, {}).get('consumer_count', 0))
 
 
 def _roots(answer: Mapping[str, Any]) -> list[str]:
-    """The roots of the trees of all candidates, in Placement's order."""
+    """List the roots of all candidates' trees, in Placement's order."""
     summaries = answer['provider_summaries']
     return list(dict.fromkeys(
         summaries[uuid]['root_provider_uuid']

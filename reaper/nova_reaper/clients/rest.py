@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Requests that are limited, repeated and counted, and logging in for them.
+"""Limits, repeats and counts requests, and logs in for them.
 
 All requests to OpenStack go this way; nova.py and placement.py say what is
 asked of the two, and Keystone is asked here.
@@ -127,7 +127,7 @@ class Client:
         self._ahead: tuple[float, ...] = ()
 
     def with_auth(self, auth: plugin.BaseAuthPlugin) -> Self:
-        """A client that has another token and shares this client's limits."""
+        """Copy the client with another token; both share their limits."""
         other = copy.copy(self)
         other._adapter = copy.copy(self._adapter)
         other._adapter.auth = auth
@@ -135,12 +135,12 @@ class Client:
 
     @property
     def microversion(self) -> str | None:
-        """The microversion of the requests, None if the service has none."""
+        """Return the microversion of requests, None without microversions."""
         return None
 
     def request(self, method: str, path: str, *, json: Any = None,
                 microversion: str | None = None) -> dict[str, Any] | Any:
-        """Send a request; returns what the body of the answer has.
+        """Send a request, and return the body of the answer.
 
         An answer without a body gives None.
 
@@ -191,7 +191,7 @@ class Client:
 
     @property
     def clock_off(self) -> float:
-        """How many seconds at least the service's clock is ahead of ours.
+        """Say by how many seconds the service's clock is ahead, at least.
 
         The value is less than 0 if the service's clock is behind. The last
         answer that agrees best with the clock here counts: a process of the
@@ -217,7 +217,7 @@ class Client:
     def pages(self, path: str, key: str, *, within: str = '',
               microversion: str | None = None, **query: Any
               ) -> Iterator[dict[str, Any]]:
-        """Yield the items of a list, page by page.
+        """Yield the pages of a list.
 
         :param key: the key of the list
         :param within: the key of the object that has the list, '' for the
@@ -245,13 +245,13 @@ AnyClient = TypeVar('AnyClient', bound=Client)
 
 
 def _now() -> float:
-    """Seconds by the wall clock."""
+    """Return the seconds by the wall clock."""
     now: float = timeutils.utcnow(True).timestamp()
     return now
 
 
 def with_query(path: str, **query: Any) -> str:
-    """A path with a query; a parameter that is None is left out."""
+    """Add a query to a path; a parameter that is None is left out."""
     given = {key: value for key, value in query.items() if value is not None}
     if not given:
         return path
@@ -283,7 +283,7 @@ def _failure(service: str, what: str, response: requests.Response
 
 
 def load_session(conf: cfg.ConfigOpts) -> Any:
-    """A session with Keystone, by the options of [nova_reaper].
+    """Make a session with Keystone, by the options of [nova_reaper].
 
     :raises: keystoneauth1.exceptions.ClientException where they are wrong
     """
@@ -294,7 +294,7 @@ def load_session(conf: cfg.ConfigOpts) -> Any:
 
 def log_in(conf: cfg.ConfigOpts, session: Any, project: str
            ) -> plugin.BaseAuthPlugin:
-    """A token of another project for the user of [nova_reaper].
+    """Get a token of another project for the user of [nova_reaper].
 
     The user's own token goes along as the token of a service. Nova takes a
     rebuild with the token of the project alone for a rebuild by the owner, who
@@ -337,7 +337,7 @@ def log_in(conf: cfg.ConfigOpts, session: Any, project: str
 
 def load_client(kind: type[AnyClient], conf: cfg.ConfigOpts, session: Any,
                 name: str, observe: Observer | None = None) -> AnyClient:
-    """The client of the service whose options are in the group name."""
+    """Make the client of the service with the options of group ``name``."""
     group = conf[name]
     service = loading.load_adapter_from_conf_options(
         conf, name, session=session, auth=session.auth,
@@ -354,7 +354,7 @@ class Keystone:
         self._known: Mapping[str, Mapping[str, str]] = {}
 
     def project_properties(self) -> Mapping[str, Mapping[str, str]]:
-        """The properties whose names begin with ``reaper:``, by project.
+        """Ask for the properties that begin with ``reaper:``, by project.
 
         If the reaper may not list projects, the properties that it knew hold,
         and it logs this once.
@@ -374,7 +374,7 @@ class Keystone:
         return self._known
 
     def _projects(self) -> Iterator[dict[str, Any]]:
-        """All projects, page by page.
+        """Yield all projects, page by page.
 
         Keystone gives max_db_limit projects at most, and not always a link to
         the next page. So the last page is a page without new projects. A

@@ -87,7 +87,7 @@ class Entry:
 
     def to_dict(self, everything: bool, details: bool = True
                 ) -> dict[str, Any]:
-        """The entry as /v1/pending has it.
+        """Return the entry as /v1/pending has it.
 
         :param everything: whether hosts and other servers are in it
         :param details: whether the answer says how many hosts there are, how
@@ -119,7 +119,7 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """How the server waits, a word of STATES."""
+        """Say how the server waits, by a word of STATES."""
         return ('shelved' if self.waiting.shelved else
                 'error' if self.waiting.failed else 'pending')
 
@@ -128,7 +128,7 @@ class Entry:
         return self.decision.hindrance if self.decision else None
 
     def _advice(self) -> str | None:
-        """What the owner can do, None if nothing is known."""
+        """Say what the owner can do, None if nothing is known."""
         if self.step == 'given_up':
             return 'Rebuild it, or delete it.'
         if self._hindrance is Hindrance.NOT_ASKED:
@@ -142,7 +142,7 @@ class Entry:
         return _NOTHING
 
     def _automatic(self) -> str:
-        """What the reaper does for the server, and when."""
+        """Say what the reaper does for the server, and when."""
         if self.step == 'given_up':
             return 'Nothing: it was set to ERROR.'
         if self.mode is model.Mode.OBSERVE:
@@ -173,7 +173,7 @@ class Entry:
 
 
 def why(decision: model.Decision) -> str:
-    """Why a server waits, without numbers of hosts and sizes."""
+    """Say why a server waits, without numbers of hosts and sizes."""
     if decision.verdict is model.Verdict.ROOM:
         return 'A host has room.'
     if decision.verdict is model.Verdict.PREEMPT:
@@ -191,7 +191,7 @@ def why(decision: model.Decision) -> str:
 
 def probed(decisions: Sequence[model.Decision],
            room_by: datetime.datetime | None, details: bool) -> dict[str, Any]:
-    """Whether there is room, as /v1/probe has it.
+    """Say whether there is room, as /v1/probe has it.
 
     :param decisions: for servers that are alike, one after another, up to the
         first that would wait
@@ -247,7 +247,7 @@ class Decisions:
 
     def tell(self, decision: model.Decision, now: datetime.datetime
              ) -> bool:
-        """Keep a decision; returns whether it says anything new."""
+        """Keep a decision, and return whether it says anything new."""
         before = self.last.get(decision.server)
         self.last[decision.server] = Told(
             decision, now, before.since if before and (
@@ -280,7 +280,7 @@ class Decisions:
         """Bring the gauges up to date.
 
         :param counts: how many servers wait, by state and word
-        :param oldest: for how many seconds the oldest waits, by state
+        :param oldest: for how many seconds the oldest server waits, by state
         :param hosts: how many hosts there are
         :param preemptible: how many servers may be ended
         """

@@ -153,20 +153,20 @@ class Metrics:
 
     def observe_request(self, service: str, status: int | None,
                         seconds: float) -> None:
-        """Count a request; an observer of rest.Client."""
+        """Count a request, as an observer of rest.Client."""
         code = 'none' if status is None else (
             '409' if status == 409 else f'{status // 100}xx')
         self.requests.labels(service, code).inc()
         self.request.labels(service).observe(seconds)
 
     def text(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
+        """Write all metrics in the text format of Prometheus."""
         return prometheus.generate_latest(self.registry)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """One of the things that the reaper depends on.
+    """The state of a thing that the reaper depends on.
 
     :ivar status: ``ok``, ``degraded`` or ``failed``
     """
@@ -188,14 +188,14 @@ class Health:
 
     @property
     def status(self) -> str:
-        """The worst status of all checks."""
+        """Return the worst status of all checks."""
         worst = {check.status for check in self.checks}
         if 'failed' in worst:
             return 'failed'
         return 'degraded' if 'degraded' in worst or self.safeguard else 'ok'
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer of /healthz."""
+        """Return the answer of /healthz."""
         return {'status': self.status} | dataclasses.asdict(self)
 
 
@@ -240,7 +240,7 @@ class Guard:
 
     @property
     def reason(self) -> str | None:
-        """Why the reaper only observes, None if it may act."""
+        """Say why the reaper only observes, None if it may act."""
         off = self._nova.client.clock_off
         if abs(off) > CLOCK_OFF:
             # With a wrong clock servers seem to have run or waited too long.
@@ -250,7 +250,7 @@ class Guard:
 
     @property
     def mode(self) -> model.Mode:
-        """The mode that is in force."""
+        """Return the mode that is in force."""
         if not self.active or self.reason or self._book.pause:
             return model.Mode.OBSERVE
         group = self._conf.reaper
@@ -268,10 +268,10 @@ class Guard:
 
     def judge(self, hosts: int, unknown: int, bare: tuple[int, int],
               whole: bool) -> bool:
-        """Whether a list is believed.
+        """Decide whether a list is believed.
 
         :param hosts: how many hosts the list has
-        :param unknown: of how many of them Placement knows nothing
+        :param unknown: how many of these hosts Placement does not know
         :param bare: how many of them have no inventory at all, and how many
             should have one
         :param whole: whether all of them have been read for it
@@ -322,7 +322,7 @@ class Guard:
             self.failures[what] = why
 
     def event(self, kind: bus.Kind) -> None:
-        """A notification has come, with a hint of this kind."""
+        """Note that a notification has come, with a hint of this kind."""
         self._metrics.events.labels(kind.value).inc()
         self.last_event = time.monotonic()
         self._metrics.last_event.set_to_current_time()
@@ -338,7 +338,7 @@ class Guard:
             self._metrics.mode.labels(mode.value).set(int(mode == self.mode))
 
     def tell(self) -> None:
-        """Log once when the reaper begins or ends to do less than it could."""
+        """Log once when the reaper begins or ceases to be degraded."""
         if not self.active:
             # A reaper that stands by does not listen, and misses nothing.
             self.started = time.monotonic()
@@ -353,7 +353,7 @@ class Guard:
                 LOG.warning('Degraded: %s', said)
 
     def health(self, coordination: str | None = None) -> Health:
-        """What /healthz answers."""
+        """Check everything, and return what /healthz answers."""
         self.show()
         checks = []
         if coordination:

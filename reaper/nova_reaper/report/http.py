@@ -106,7 +106,7 @@ _UNITS = {'s': 'seconds', 'm': 'minutes', 'h': 'hours', 'd': 'days'}
 
 
 def list_rules() -> Iterable[policy.RuleDefault]:
-    """All rules, for the generators of oslo.policy."""
+    """Return all rules, for the generators of oslo.policy."""
     yield policy.RuleDefault(
         'admin_or_service', 'role:admin or role:service',
         'Administrators, and other services.')
@@ -132,21 +132,21 @@ def list_rules() -> Iterable[policy.RuleDefault]:
 
 
 def enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:
-    """An enforcer that knows all rules."""
+    """Make an enforcer that knows all rules."""
     made = policy.Enforcer(conf)
     made.register_defaults(list_rules())
     return made
 
 
 def generator_enforcer() -> policy.Enforcer:
-    """An enforcer for ``oslopolicy-policy-generator``."""
+    """Make an enforcer for ``oslopolicy-policy-generator``."""
     conf = cfg.ConfigOpts()
     conf([], project='nova-reaper')
     return enforcer(conf)
 
 
 def history_query(values: Mapping[str, str], limit: int) -> dict[str, Any]:
-    """What Store.find() is to look for, by the text of a query.
+    """Turn the text of a query into arguments of Store.find().
 
     :param values: by names of KEYS, without the limit
     :param limit: how many records to find at most
@@ -188,7 +188,7 @@ def _time(values: Mapping[str, str], name: str) -> datetime.datetime | None:
 
 
 def pause_to_dict(switch: store.Record | None) -> dict[str, Any]:
-    """The last pause or resume as /v1/pause has it."""
+    """Return the last pause or resume as /v1/pause has it."""
     detail = switch.detail if switch else {}
     return {'paused': bool(switch and switch.kind is store.Kind.PAUSE),
             'since': model.time_text(switch.at) if switch else None,
@@ -225,7 +225,7 @@ class Shown:
         return self._known
 
     def entries(self) -> Sequence[answers.Entry]:
-        """All servers that wait, in the order in which they are tried."""
+        """List all servers that wait, in the order in which they are tried."""
         with self._lock:
             if time.monotonic() < self._until:
                 return self._entries
@@ -265,7 +265,7 @@ class Shown:
             known.options.mode, answer.advice if answer else '')
 
     def entry(self, server: str) -> answers.Entry | None:
-        """A server that waits, or was given up a short time ago."""
+        """Find a server that waits, or was given up a short time ago."""
         with self._engine.lock:
             given_up = self._engine.attempts.given_up.get(server)
             if server not in self._engine.world.servers:
@@ -274,7 +274,7 @@ class Shown:
                      if entry.waiting.id == server), None)
 
     def notices(self) -> list[dict[str, Any]]:
-        """The servers under notice as /v1/notices has them, whole."""
+        """List the servers under notice as /v1/notices has them, whole."""
         with self._engine.lock:
             return [
                 {'server': victim.id, 'name': victim.name,
@@ -292,7 +292,7 @@ class Shown:
 
     def servers(self, project: str | None, marker: str, most: int
                 ) -> list[dict[str, Any]]:
-        """The servers that may be ended as /v1/servers has them, whole.
+        """List the servers that may be ended as /v1/servers has them, whole.
 
         :param project: the ID of their project, None for all projects
         :param marker: the ID below those of all servers of the answer
@@ -310,7 +310,7 @@ class Shown:
                 key=lambda item: item.id)]
 
     def find(self, server: str) -> nova.NovaServer | None:
-        """A server as Nova shows it now, None if it is gone.
+        """Return a server as Nova shows it now, None if it is gone.
 
         :raises: rest.RequestFailed
         """
@@ -326,7 +326,7 @@ class Shown:
             return self._engine.rehearse(server)
 
     def room_by(self, server: str) -> datetime.datetime | None:
-        """When run times that end will have made room for a server.
+        """Say when run times that end will have made room for a server.
 
         :returns: None if that is not known, or nobody is ended in this mode
         """
@@ -347,9 +347,7 @@ class Shown:
             self._conf.reaper.stop_timeout + self._conf.reaper.end_timeout))
 
     def dry_run(self, server: str) -> dict[str, Any] | None:
-        """Who would be ended, as /v1/pending has it; None while the room is
-        not known.
-        """
+        """Say which servers would be ended, None until the room is known."""
         with self._engine.lock:
             known = self._engine.world
             waiting = known.waiting(server)
@@ -374,7 +372,7 @@ class Shown:
 
     def probe(self, project: str, asked: Mapping[str, Any]) -> tuple[
             list[model.Decision], datetime.datetime | None]:
-        """What would be decided for servers that are not created yet.
+        """Decide for servers that are not created yet.
 
         :param project: the ID of the project that the servers would belong to
         :param asked: the body of POST /v1/probe
@@ -390,7 +388,7 @@ class Shown:
         return probing.run(), probing.room_by
 
     def health(self) -> health.Health:
-        """The health of the reaper."""
+        """Return the health of the reaper."""
         why = self._why()
         if self._known:
             return self._known.guard.health(why)
@@ -400,7 +398,7 @@ class Shown:
                                  why or 'not asked yet')])
 
     def as_of(self) -> datetime.datetime | None:
-        """When the queue was last compared with Nova."""
+        """Say when the queue was last compared with Nova."""
         return self._engine.guard.listed_at
 
 
@@ -421,7 +419,7 @@ class Api:
 
     @dec.wsgify
     def __call__(self, request: webob.Request) -> webob.Response:
-        """The answer to a request, or an error as JSON."""
+        """Answer a request, or return an error as JSON."""
         try:
             return _json(200, self._answer(request))
         except exc.HTTPException as error:
@@ -659,7 +657,7 @@ class Api:
             lambda: self._book.switch(kind, by, why)))}
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """The answer of the database of the journal."""
+        """Return the answer of the database of the journal."""
         if not self._free.acquire(timeout=PATIENCE):
             raise exc.HTTPServiceUnavailable(
                 'The database of the journal is slow. Ask again.')
@@ -680,7 +678,7 @@ class Api:
     def _project(self, request: webob.Request, query: dict[str, str],
                  rule: str, everywhere: str = 'pending:list:all_projects'
                  ) -> str | None:
-        """The project whose servers are asked for, None for all.
+        """Return the project whose servers are asked for, None for all.
 
         :param rule: who may ask for one project
         :param everywhere: the rule of those who may ask for all
@@ -720,7 +718,7 @@ def _query(request: webob.Request, *known: str) -> dict[str, str]:
 
 
 def _next(request: webob.Request, marker: str) -> list[dict[str, str]]:
-    """The link to what follows an item."""
+    """Return the link to the items that follow an item."""
     query = request.GET.copy()
     query['marker'] = marker
     return [{'rel': 'next', 'href': request.path_url + '?' +
@@ -728,7 +726,7 @@ def _next(request: webob.Request, marker: str) -> list[dict[str, str]]:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body, {} if there is no body."""
+    """Read the JSON object of a body, {} if there is no body."""
     try:
         given = json.loads(body or b'{}')
     except (ValueError, RecursionError):
@@ -739,7 +737,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _reason(body: bytes) -> str:
-    """The reason of a pause, '' if none is given."""
+    """Read the reason of a pause, '' if no reason is given."""
     given = _object(body)
     why = given.get('reason', '')
     if not isinstance(why, str) or len(why) > LONGEST_REASON or (
@@ -751,7 +749,7 @@ def _reason(body: bytes) -> str:
 
 
 def _asked(body: bytes) -> dict[str, Any]:
-    """What a probe asks for, with the count."""
+    """Read what a probe asks for, with the count."""
     asked = {'count': 1} | _object(body)
     texts = [asked.get(key, '') for key in ('flavor', 'image', 'zone')]
     count, most = asked['count'], probe.MOST
@@ -791,7 +789,7 @@ def _word(query: dict[str, str], key: str, words: Iterable[str]
 
 def _later(why: str, seconds: int, kind: type[exc.HTTPException] =
            exc.HTTPServiceUnavailable) -> exc.HTTPException:
-    """An error that lasts for some seconds."""
+    """Make an error that lasts for some seconds."""
     return kind(f'{why} Ask again in {seconds} s.',
                 headers=[('Retry-After', str(seconds))])
 
@@ -809,7 +807,7 @@ def _error(code: int, title: str, message: str) -> webob.Response:
 
 def application(conf: cfg.ConfigOpts, source: Shown,
                 meters: health.Metrics, book: journal.Journal) -> WsgiApp:
-    """All that the reaper answers, with Keystone in front of /v1."""
+    """Make the whole application, with Keystone in front of /v1."""
     api = auth_token.AuthProtocol(
         Api(conf, source, book), {'oslo_config_config': conf})
 
@@ -864,7 +862,7 @@ class Server:
             target=self._server.serve, name='http', daemon=True)
 
     def start(self) -> int:
-        """Listen; returns the port."""
+        """Listen, and return the port."""
         self._server.prepare()
         self._thread.start()
         port: int = self._server.bind_addr[1]

@@ -184,7 +184,7 @@ class Announcer:
                         type(error).__name__)
 
     def _post_until_done(self, payload: dict[str, Any]) -> None:
-        """Post a record until a post succeeds, or none can succeed."""
+        """Post a record until a post succeeds, or no post can succeed."""
         end, pause = time.monotonic() + RETRY_FOR, 1.0
         while self._conf.reaper.hook_url:
             why, again = self._post(payload)
@@ -223,7 +223,7 @@ class Announcer:
 
 def signed(uuid: str, at: int, body: bytes, secret: str | None
            ) -> dict[str, str]:
-    """The headers of a web hook, by the Standard Webhooks specification.
+    """Make headers of a web hook, by the Standard Webhooks specification.
 
     A receiver that sees the same ID again has the record already. Nobody else
     can send an old record again to a receiver that checks the time.
@@ -277,13 +277,13 @@ class Journal:
 
     @property
     def pause(self) -> Record | None:
-        """The pause that is in force, None if there is none."""
+        """Return the pause that is in force, None without a pause."""
         switch = self._switch
         return switch if switch and switch.kind is Kind.PAUSE else None
 
     @property
     def waiting(self) -> int:
-        """How many records wait to be written."""
+        """Count the records that wait to be written."""
         return len(self._rows)
 
     def write(self, *records: Record, wait: bool = False) -> None:
@@ -310,7 +310,7 @@ class Journal:
                 self._late = True
 
     def switch(self, kind: Kind, by: str, why: str) -> Record:
-        """Pause or resume, for this reaper at once; returns what stands.
+        """Pause or resume, here at once; return the record that is in force.
 
         Others are told of a change.
 
@@ -489,7 +489,7 @@ def read(store: store_module.Store, until: datetime.datetime,
 def close(store: store_module.Store,
           find: Callable[[str], nova.NovaServer | None],
           busy: Collection[str]) -> list[Record]:
-    """What became of servers of which the journal does not tell.
+    """Find what became of servers of which the journal does not tell.
 
     :param find: gives a server as it is, None if it is gone
     :param busy: IDs of servers that attempts are under way for
@@ -504,7 +504,7 @@ def close(store: store_module.Store,
         try:
             server = find(record.server)
         except rest.RequestFailed as error:
-            # Its cell may be down: Nova knows the servers of other cells.
+            # The cell may be down: Nova knows the servers of other cells.
             LOG.info('What became of server %s is looked at later: %s',
                      record.server, error)
             continue
@@ -525,7 +525,7 @@ def close(store: store_module.Store,
 
 def _of_notice(record: Record, server: nova.NovaServer | None,
                now: datetime.datetime) -> str | None:
-    """How a victim was ended, '' if it lives on, None if that is open."""
+    """Say how a victim ended, '' if it lives on, None if that is open."""
     if server is None:
         # Nobody ends a server before its notice has run out.
         until = record.detail.get('terminate_at') or ''
@@ -546,7 +546,7 @@ def _of_notice(record: Record, server: nova.NovaServer | None,
 
 
 def _of_build(server: nova.NovaServer | None) -> str | None:
-    """How a build ended, None if it goes on."""
+    """Say how a build ended, None if it goes on."""
     if server is None:
         return model.Result.GONE.value
     if server.status in ('ACTIVE', 'SHUTOFF'):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Whether there is room for servers that are not created yet.
+"""Says whether there is room for servers that are not created yet.
 
 The planner decides for such servers as for servers that wait. Nova says what
 the servers would ask for, and which filters refuse the hosts of the decisions.
@@ -187,7 +187,7 @@ class Probe:
 
     def _refusals(self, decisions: Sequence[model.Decision]
                   ) -> dict[str, str]:
-        """The filters that refuse hosts of decisions, by the host's name.
+        """Find the filters that refuse hosts of decisions, by the host's name.
 
         Other hosts with room are judged with the first: a filter that refuses
         one of them refuses many of them as a rule.
@@ -213,7 +213,7 @@ class Probe:
 
     def _refused_by(self, hosts: Collection[str], victims: Sequence[str] = ()
                     ) -> dict[str, str]:
-        """The filters that refuse some of the hosts without the victims."""
+        """Find the filters that refuse hosts, as if victims had gone."""
         if not hosts:
             return {}
         try:

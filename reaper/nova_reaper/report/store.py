@@ -30,7 +30,7 @@ import sqlalchemy as sa
 
 from nova_reaper.cloud import model
 
-# Its columns, as the migrations make them. The number is the order of the
+# The columns, as the migrations make them. The number is the order of the
 # records; no answer has it: owners could count by it what is done to others.
 JOURNAL = sa.table('journal', sa.column('at', sa.DateTime()), *map(sa.column, (
     'number', 'id', 'kind', 'server_id', 'project_id', 'for_id',
@@ -49,7 +49,7 @@ _UPGRADING = threading.Lock()
 
 
 class Kind(enum.StrEnum):
-    """What was done."""
+    """What a record says was done."""
 
     NOTICE = 'notice'          # to a preemptible server
     WITHDRAWAL = 'withdrawal'  # of a notice: the server lives on
@@ -105,7 +105,7 @@ class Record:
     id: str = dataclasses.field(default_factory=uuidutils.generate_uuid)
 
     def to_dict(self, everything: bool) -> dict[str, Any]:
-        """The record as /v1/history has it.
+        """Return the record as /v1/history has it.
 
         :param everything: whether to name hosts and servers of other
             projects; a project's own reader does not see them
@@ -134,7 +134,7 @@ class Record:
         return answer
 
     def _message(self) -> str | None:
-        """Why the server had notice; None if no server needed its room."""
+        """Say why the server had notice, None if it had no notice."""
         cause = self.detail.get('cause')
         if cause in (model.Cause.RUN_TIME, model.Cause.REHEARSAL):
             return model.Cause(cause).message
@@ -184,7 +184,7 @@ class Store:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sa.Connection]:
-        """A connection to a database that has the newest tables."""
+        """Connect to the database, and bring its tables up to date."""
         try:
             if not self._ready:
                 self._upgrade()
@@ -216,7 +216,7 @@ class Store:
     def add(self, records: Sequence[Record]) -> None:
         """Add the records that the database does not have yet.
 
-        A caller that got no answer can so add the same records again.
+        A caller that got no answer can add the same records again.
         """
         with self._connection() as connection:
             there = set(connection.scalars(sa.select(ROWS.id).where(
@@ -246,7 +246,7 @@ class Store:
              since: datetime.datetime | None = None,
              until: datetime.datetime | None = None, limit: int = 1000,
              marker: str | None = None) -> list[Record]:
-        """Records, the newest first.
+        """Return records, the newest first.
 
         :param server: ID of the server to which, or for which, it was done
         :param project: ID of the project of the server to which it was done
@@ -280,15 +280,15 @@ class Store:
             return [_record(row) for row in connection.execute(wanted)]
 
     def switch(self) -> Record | None:
-        """The last pause or resume, None if there was none."""
+        """Return the last pause or resume, None if there was none."""
         found = self.find(kinds=SWITCHES, limit=1)
         return found[0] if found else None
 
     def open(self, since: datetime.datetime, until: datetime.datetime
              ) -> list[Record]:
-        """Records of a time whose result no later record says.
+        """Return records of a time that no later record closes.
 
-        Notices, builds, and withdrawals from servers that did not end in time.
+        They are notices, builds, returns, and withdrawals that are STUCK.
         """
         then = JOURNAL.alias()
         cases = [sa.and_(
@@ -308,7 +308,7 @@ class Store:
                     sa.or_(*cases)).order_by(ROWS.number).limit(1000))]
 
     def purge(self, before: datetime.datetime, limit: int) -> int:
-        """Delete the oldest records; returns how many.
+        """Delete the oldest records, and return how many were deleted.
 
         Pauses stay: the last of them is in force.
         """
@@ -328,7 +328,7 @@ def _naive(time: datetime.datetime) -> datetime.datetime:
 
 
 def _text(record: Record) -> str:
-    """The detail and the name as JSON, which any character set can keep."""
+    """Write detail and name as JSON that any character set can keep."""
     detail = dict(record.detail, name=record.name)
     text = json.dumps(detail, default=str)
     if len(text) > LONGEST:

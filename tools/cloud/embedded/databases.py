@@ -31,7 +31,7 @@ class Databases:
         return 'sqlite:///%s?timeout=%d' % (self._path(name), _BUSY_SECONDS)
 
     def check(self):
-        """There is no server that could be missing."""
+        """Do nothing: there is no server that could be missing."""
 
     def create(self):
         """Make the databases, empty."""
@@ -44,7 +44,7 @@ class Databases:
                 connection.execute('PRAGMA journal_mode = WAL')
 
     def drop(self):
-        """The files go with the state directory."""
+        """Do nothing: the files go with the state directory."""
 
     def _path(self, name):
         return self._directory / (name + '.sqlite')
@@ -57,10 +57,10 @@ class Bus:
     shared = False
 
     def check(self):
-        """There is no server that could be missing."""
+        """Do nothing: there is no server that could be missing."""
 
     def create(self):
-        """Each process makes its own."""
+        """Do nothing: each process makes its own bus."""
 
     def drop(self):
-        """It ends with its process."""
+        """Do nothing: the bus ends with its process."""

@@ -29,7 +29,7 @@ class FileDriver(driver.VolumeDriver):
         os.makedirs(self._folder, exist_ok=True)
 
     def check_for_setup_error(self):
-        """The directory was made."""
+        """Do nothing: do_setup() has made the directory."""
 
     def local_path(self, volume):
         """Return the path of the file of a volume or of a snapshot."""
@@ -84,13 +84,13 @@ class FileDriver(driver.VolumeDriver):
         return True, None
 
     def ensure_export(self, context, volume):
-        """There is no way to a host."""
+        """Do nothing: there is no way to a host."""
 
     def create_export(self, context, volume, connector):
-        """There is no way to a host."""
+        """Do nothing: there is no way to a host."""
 
     def remove_export(self, context, volume):
-        """There is no way to a host."""
+        """Do nothing: there is no way to a host."""
 
     def initialize_connection(self, volume, connector):
         return {'driver_volume_type': 'local',
@@ -98,7 +98,7 @@ class FileDriver(driver.VolumeDriver):
                          'access_mode': 'rw'}}
 
     def terminate_connection(self, volume, connector, **kwargs):
-        """There is no way to a host."""
+        """Do nothing: there is no way to a host."""
 
     def _update_volume_stats(self):
         # A file is as large as what was written to it.
