@@ -76,8 +76,15 @@ class ComputeManager:
         begun after this.
         """
         record_id = instance.id
-        if compute_utils.is_replaced(context, instance.uuid, record_id):
-            return True
+        try:
+            if objects.Instance.get_by_uuid(
+                    context, instance.uuid, expected_attrs=[]
+                    ).id != record_id:
+                return True
+        except Exception:
+            # The first save of the build tells that the record is gone, or
+            # that the cell does not answer.
+            return False
         # Another record can appear between the look and the save. A server
         # that was built has neither of these states.
         instance.vm_state = vm_states.BUILDING

@@ -282,6 +282,18 @@ class ComputeTaskManager:
                     objects.build_request.LeaseLost):
                 return_to_cell0.purge_lost(context, cell, instance)
 
+    def build_instances(self, context, instances, *args, **kwargs):
+        # A host asks for the next host. If its message comes late, the claim
+        # would move the allocations of the next build to that host.
+        for instance in instances:
+            if compute_utils.is_replaced(
+                    context, instance.uuid, instance.id, gone=True):
+                LOG.info('The server was rebuilt meanwhile.',
+                         instance=instance)
+                return
+        released.ComputeTaskManager.build_instances(
+            self, context, instances, *args, **kwargs)
+
     @nova_pending.replaces('226adf693922e712')
     def _cleanup_when_reschedule_fails(
             self, context, instance, exception, legacy_request_spec,
@@ -292,7 +304,8 @@ class ComputeTaskManager:
         instance
         """
 
-        if compute_utils.is_replaced(context, instance.uuid, instance.id):
+        if compute_utils.is_replaced(
+                context, instance.uuid, instance.id, gone=True):
             LOG.info('The server was rebuilt meanwhile.', instance=instance)
             return
 

@@ -334,6 +334,41 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             self.assertTrue(cleaned_up.wait(30))
         self.assertEqual(('BUILD', 'scheduling'), self.state())
 
+    def late_reschedule(self, meanwhile):
+        """A host that gave up asks for the next host after a rebuild."""
+        asked = threading.Event()
+
+        def late(build, conductor, context, instances, *args, **kwargs):
+            self.server = self.api.get_server(instances[0].uuid)
+            self.before = self.allocations()
+            meanwhile(context)
+            build(conductor, context, instances, *args, **kwargs)
+            asked.set()
+
+        # There is a next host.
+        self._start_compute('good')
+        failed = exception.InternalError(err='no such bridge')
+        with mock.patch(failed_builds_base.SPAWN, side_effect=failed), \
+                stopped_builds.patched(
+                    conductor_manager.ComputeTaskManager, 'build_instances',
+                    late):
+            self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self.assertTrue(asked.wait(30))
+        self.assertEqual(self.before, self.allocations())
+
+    def test_record_is_replaced_before_the_next_host_is_asked(self):
+        self.late_reschedule(lambda context: self.replace_record_in_cell())
+        self.assertEqual(('BUILD', 'scheduling'), self.state())
+
+    def test_built_in_another_cell_before_the_next_host_is_asked(self):
+        """The cell has no record of the server any more."""
+        def destroy(context):
+            objects.Instance.get_by_uuid(
+                context, self.server['id']).destroy(hard_delete=True)
+
+        self.late_reschedule(destroy)
+
     # What is refused.
 
     def unchanged(self, actions=('create',)):
