@@ -17,6 +17,7 @@ BOOTSTRAP = (pathlib.Path(__file__).parents[2] / 'etc' / 'bootstrap' /
 CLIENT = r'''#!/usr/bin/env bash
 has() { grep -qxF -- "$1" "$CLOUD"; }
 echo "$*" >>"$ARGUMENTS"
+if has "fails $1 $2" && [[ $* != *--service* ]]; then exit 1; fi
 case "$*" in
   'token issue'*) has token ;;
   'user list'*) has user && echo nova-reaper; true ;;
@@ -28,7 +29,8 @@ case "$*" in
     has quota && echo properties -1 || echo properties 128 ;;
   'service list'*) echo compute; has service && echo compute-pending; true ;;
   'endpoint list --service compute '*) sed -n 's/^region //p' "$CLOUD" ;;
-  'endpoint list'*) has endpoint && echo https://reaper:8782; true ;;
+  'endpoint list'*)
+    has endpoint && echo compute-pending https://reaper:8782; true ;;
   'role add'*) echo "role ${*: -1}" ;;&
   'quota set'*) echo quota ;;&
   'service create'*) echo service ;;&
@@ -164,6 +166,15 @@ class BootstrapTestCase(base.BaseTestCase):
         self.cloud.write_text('')
         self.run_it('--url', 'https://reaper:8782', code=1)
         self.assertEqual([], self.made())
+
+    def test_nothing_is_made_if_the_client_cannot_tell(self) -> None:
+        for command in ('user list', 'role assignment', 'quota show',
+                        'service list', 'endpoint list'):
+            self.cloud.write_text('\n'.join((
+                'token', 'user', 'role admin', 'role service', 'quota',
+                'service', 'endpoint', f'fails {command}', '')))
+            self.run_it('--url', 'https://reaper:8782', code=1)
+            self.assertEqual([], self.made())
 
     def test_no_password_of_a_new_user(self) -> None:
         del self.environment['NOVA_REAPER_PASSWORD']
