@@ -6,6 +6,7 @@ import functools
 from oslo_log import log as logging
 import oslo_messaging as messaging
 from oslo_utils import excutils
+from oslo_utils import timeutils
 
 from nova.compute import build_results
 from nova.compute import task_states
@@ -17,6 +18,9 @@ from nova import objects
 import nova_pending
 
 LOG = logging.getLogger(__name__)
+
+# A message that reaches its host within this time is not late.
+_YOUNG_SECONDS = 60
 
 released = nova_pending.released(__name__)
 
@@ -85,8 +89,11 @@ class ComputeManager:
             # The first save of the build tells that the record is gone, or
             # that the cell does not answer.
             return False
-        # Another record can appear between the look and the save. A server
-        # that was built has neither of these states.
+        # Another record can appear between this look and the first save of
+        # the build. Nobody replaces a record that young.
+        if not timeutils.is_older_than(instance.created_at, _YOUNG_SECONDS):
+            return False
+        # A server that was built has neither of these states.
         instance.vm_state = vm_states.BUILDING
         instance.task_state = None
         try:

@@ -3,6 +3,7 @@
 """Rebuilds of servers whose build failed in a cell."""
 
 import contextlib
+import datetime
 import threading
 from unittest import mock
 
@@ -681,6 +682,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
     def meets_a_rebuild(self, target, name, first=lambda: None):
         message = self.left_to_a_late_host([{'port': PORT}])
         message.pop('host')
+        message['instance'].created_at -= datetime.timedelta(hours=1)
 
         def rebuild():
             first()
