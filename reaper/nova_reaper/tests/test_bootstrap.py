@@ -28,7 +28,9 @@ case "$*" in
     echo cores 20
     has quota && echo properties -1 || echo properties 128 ;;
   'service list'*) echo compute; has service && echo compute-pending; true ;;
-  'endpoint list --service compute '*) sed -n 's/^region //p' "$CLOUD" ;;
+  'endpoint list --service compute '*)
+    if has 'no regions'; then exit 1; fi
+    sed -n 's/^region //p' "$CLOUD" ;;
   'endpoint list'*)
     has endpoint && echo compute-pending https://reaper:8782; true ;;
   'role add'*) echo "role ${*: -1}" ;;&
@@ -40,7 +42,7 @@ esac >"$OUT.new" || exit 1
 case "$*" in
   'role assignment list'* | 'endpoint list --service compute '* | *show* | \
       'token issue'*) cat "$OUT.new" ;;
-  # What comes after the line that is looked for does not fit into a pipe.
+  # Keystone's lists are longer than what a pipe holds.
   *list*) cat "$OUT.new" && seq 100000 ;;
   *) cat "$OUT.new" >>"$CLOUD"; echo "$*" >>"$OUT" ;;
 esac
@@ -161,6 +163,11 @@ class BootstrapTestCase(base.BaseTestCase):
             '--url', 'https://reaper:8782', code=2))
         self.assertEqual([], self.made())
         self.run_it('--url', 'https://reaper:8782', '--region', 'two')
+
+    def test_nobody_says_in_which_region_nova_is(self) -> None:
+        self.cloud.write_text('token\nregion one\nno regions\n')
+        self.run_it('--url', 'https://reaper:8782', code=1)
+        self.assertEqual([], self.made())
 
     def test_no_token(self) -> None:
         self.cloud.write_text('')
