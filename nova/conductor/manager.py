@@ -282,17 +282,23 @@ class ComputeTaskManager:
                     objects.build_request.LeaseLost):
                 return_to_cell0.purge_lost(context, cell, instance)
 
+    @nova_pending.new
+    @staticmethod
+    def _was_rebuilt(context, instance):
+        """Whether a rebuild has replaced the record of a rescheduled build."""
+        if compute_utils.is_replaced(
+                context, instance.uuid, instance.id, gone=True):
+            LOG.info('The server was rebuilt meanwhile.', instance=instance)
+            return True
+        return False
+
     def build_instances(self, context, instances, *args, **kwargs):
-        # A host asks for the next host. If its message comes late, the claim
-        # would move the allocations of the next build to that host.
-        for instance in instances:
-            if compute_utils.is_replaced(
-                    context, instance.uuid, instance.id, gone=True):
-                LOG.info('The server was rebuilt meanwhile.',
-                         instance=instance)
-                return
-        released.ComputeTaskManager.build_instances(
-            self, context, instances, *args, **kwargs)
+        # A host asks for the next host, for one server. If the message of the
+        # host comes late, the claim would move the allocations of the next
+        # build to that host.
+        if not self._was_rebuilt(context, instances[0]):
+            released.ComputeTaskManager.build_instances(
+                self, context, instances, *args, **kwargs)
 
     @nova_pending.replaces('226adf693922e712')
     def _cleanup_when_reschedule_fails(
@@ -304,9 +310,7 @@ class ComputeTaskManager:
         instance
         """
 
-        if compute_utils.is_replaced(
-                context, instance.uuid, instance.id, gone=True):
-            LOG.info('The server was rebuilt meanwhile.', instance=instance)
+        if self._was_rebuilt(context, instance):
             return
 
         try:
