@@ -121,16 +121,6 @@ class API:
             rs.keep_request(br)
         released.API._create_reqspec_buildreq_instmapping(context, rs, br, im)
 
-    def _attempt_delete_of_buildrequest(self, context, instance):
-        deleted = released.API._attempt_delete_of_buildrequest(
-            self, context, instance)
-        if not deleted and 'id' not in instance:
-            # Another process can take or lose the build request between the
-            # look and the delete. A second look finds what is there then.
-            deleted = released.API._attempt_delete_of_buildrequest(
-                self, context, instance)
-        return deleted
-
     def _delete(self, context, instance, delete_type, cb, **instance_attrs):
         moved_server.delete(
             self, context, instance,
