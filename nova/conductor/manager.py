@@ -250,17 +250,12 @@ class ComputeTaskManager:
             # build requests deleted by the user before instance create.
             if instance is None:
                 continue
-            updates = {'vm_state': vm_states.ERROR, 'task_state': None}
             cell = cell_mapping_cache[instance.uuid]
             try:
                 # An administrator can have let the owner rebuild the server.
                 with nova_context.target_cell(context, cell) as cctxt, (
                         return_to_cell0.locked(
                             cctxt, instance.uuid, instance.id)):
-                    self._set_vm_state_and_notify(
-                        cctxt, instance.uuid, 'build_instances', updates, exc,
-                        request_spec)
-
                     # In order to properly clean-up volumes when deleting a
                     # server in ERROR status with no host, we need to store
                     # BDMs in the same cell.
@@ -273,6 +268,11 @@ class ComputeTaskManager:
                     # so they can be shown from the API.
                     if tags:
                         self._create_tags(cctxt, instance.uuid, tags)
+
+                return_to_cell0.leave_in_error(
+                    context, cell, instance.uuid, instance.id, exc,
+                    instance.task_state, {'task_state': None}, request_spec,
+                    instance.vm_state)
 
                 # The server is mapped after the record is complete. The
                 # request spec stays: a rebuild builds the server by its spec.

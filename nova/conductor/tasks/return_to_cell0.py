@@ -105,6 +105,8 @@ def leave_in_error(
     exc: Exception,
     expected_task_state: str | None = task_states.SCHEDULING,
     updates: dict[str, object] | None = None,
+    spec: 'objects.RequestSpec | None' = None,
+    expected_vm_state: str | None = vm_states.BUILDING,
 ) -> bool:
     """Set a server to ERROR that is in its cell and on no host.
 
@@ -120,25 +122,30 @@ def leave_in_error(
     :param exc: why no host builds the server
     :param expected_task_state: the task state that the server must have
     :param updates: what else is set on the Instance
+    :param spec: the RequestSpec, by default as it is stored
+    :param expected_vm_state: the state that the server must have
     :returns: False if the server was deleted or rebuilt, or its host has begun
     """
     with nova_context.target_cell(context, cell) as cctxt:
         try:
             with locked(cctxt, instance_uuid, row_id):
+                before, _after = main_db_api.instance_update_and_get_original(
+                    cctxt, instance_uuid,
+                    {'vm_state': vm_states.ERROR, **(updates or {})},
+                    expected={'vm_state': expected_vm_state,
+                              'task_state': expected_task_state})
                 instance = objects.Instance.get_by_uuid(cctxt, instance_uuid)
-                instance.update(
-                    {'vm_state': vm_states.ERROR, **(updates or {})})
-                instance.save(expected_vm_state=[vm_states.BUILDING],
-                              expected_task_state=[expected_task_state])
+                compute_utils.add_instance_fault_from_exc(
+                    cctxt, instance, exc, sys.exc_info())
         except (exception.InstanceUpdateConflict,
                 build_request_module.LeaseLost):
             LOG.info('The server was deleted or rebuilt, or its host has '
                      'begun.', instance_uuid=instance_uuid)
             return False
         LOG.warning('No host builds the server: %s', exc, instance=instance)
-        compute_utils.add_instance_fault_from_exc(
-            cctxt, instance, exc, sys.exc_info())
-        _notify_failure(cctxt, instance, exc)
+        # A bus that hangs must not keep the record locked.
+        notifications.send_update(cctxt, before, instance)
+        _notify_failure(cctxt, instance, exc, spec)
         return True
 
 
@@ -245,10 +252,10 @@ def _tell(cctxt, instance, exc: Exception) -> None:
     _notify_failure(cctxt, instance, exc)
 
 
-def _notify_failure(cctxt, instance, exc: Exception) -> None:
+def _notify_failure(cctxt, instance, exc: Exception, spec=None) -> None:
     """Send the notifications of a server that was not built."""
-    spec = objects.RequestSpec.get_by_instance_uuid(
-        cctxt, instance.uuid).to_legacy_request_spec_dict()
+    spec = (spec or objects.RequestSpec.get_by_instance_uuid(
+        cctxt, instance.uuid)).to_legacy_request_spec_dict()
     rpc.get_notifier('compute_task').error(
         cctxt, 'compute_task.build_instances', {
             'request_spec': spec,

@@ -2,12 +2,14 @@
 
 """Creates of which a nova-conductor dies, or is slower than recovery."""
 
+import contextlib
 import contextvars
 from unittest import mock
 
 import oslo_messaging as messaging
 
 from nova.compute import api as compute_api
+from nova.compute import rpcapi as compute_rpcapi
 from nova.compute import utils as compute_utils
 from nova.conductor import manager
 from nova.conductor.tasks import recover_builds
@@ -16,6 +18,7 @@ from nova import context as nova_context
 from nova import exception
 from nova import objects
 from nova.objects import build_request
+from nova.tests.fixtures import notifications
 from nova.tests.functional import stopped_builds
 
 _Manager = manager.ComputeTaskManager
@@ -336,6 +339,52 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
                 '_cleanup_build_artifacts', self.create().arrives, meanwhile)
         self.assertEqual(('BUILD', 'scheduling'), self.state())
         self.assertEqual(written, self.written())
+
+    # A bus that hangs must not keep a record locked.
+
+    def tells_once(self, function, task_state):
+        """Each notification is sent once, and in no transaction."""
+        self.flags(notify_on_state_change='vm_and_task_state',
+                   notification_format='both', group='notifications')
+        self.notifier.reset()
+        told = []
+
+        def tell(step, notifier, priority, context, event_type, payload):
+            step(notifier, priority, context, event_type, payload)
+            told.append((event_type, hasattr(context, 'session')))
+
+        with contextlib.ExitStack() as stack:
+            for notifier in (notifications.FakeNotifier,
+                             notifications.FakeVersionedNotifier):
+                stack.enter_context(
+                    stopped_builds.patched(notifier, '_notify', tell))
+            function()
+        self.assertEqual([
+            ('compute.instance.update', False), ('instance.update', False),
+            ('compute_task.build_instances', False),
+            ('compute_task.build_instances.error', False)],
+            [sent for sent in told if not sent[0].startswith('scheduler.')])
+        [update] = [sent['payload']['nova_object.data']
+                    for sent in self.notifier.versioned_notifications
+                    if sent['event_type'] == 'instance.update']
+        self.assertEqual(
+            {'old_state': 'building', 'state': 'error',
+             'old_task_state': 'scheduling', 'new_task_state': task_state},
+            update['state_update']['nova_object.data'])
+
+    def test_quota_fails_and_the_bus_hangs(self):
+        self.tells_once(lambda: self.assertRaises(
+            exception.TooManyInstances, self.fails_the_quota, lambda: None),
+            None)
+        self.assertEqual(('ERROR', None), self.state())
+
+    def test_no_host_began_and_the_bus_hangs(self):
+        self.stopped(compute_rpcapi.ComputeAPI, 'build_and_run_instance',
+                     self.create().arrives)
+        self.tells_once(
+            lambda: self.assertEqual((1, 0), self.recover(creates=-1)),
+            'scheduling')
+        self.assertEqual(('ERROR', 'scheduling'), self.state())
 
     def test_deleted_before_the_quota_fails(self):
         def delete():
