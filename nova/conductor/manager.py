@@ -251,6 +251,8 @@ class ComputeTaskManager:
             if instance is None:
                 continue
             cell = cell_mapping_cache[instance.uuid]
+            # _delete_build_request() is called when both are written.
+            is_complete = build_request.record_cell is not None
             try:
                 # An administrator can have let the owner rebuild the server.
                 with nova_context.target_cell(context, cell) as cctxt, (
@@ -259,14 +261,14 @@ class ComputeTaskManager:
                     # In order to properly clean-up volumes when deleting a
                     # server in ERROR status with no host, we need to store
                     # BDMs in the same cell.
-                    if block_device_mappings:
+                    if block_device_mappings and not is_complete:
                         self._create_devices(
                             cctxt, instance, block_device_mappings)
 
                     # Like BDMs, the server tags provided by the user when
                     # creating the server should be persisted in the same cell
                     # so they can be shown from the API.
-                    if tags:
+                    if tags and not is_complete:
                         self._create_tags(cctxt, instance.uuid, tags)
 
                 return_to_cell0.leave_in_error(

@@ -340,6 +340,42 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
         self.assertEqual(('BUILD', 'scheduling'), self.state())
         self.assertEqual(written, self.written())
 
+    def test_accelerators_fail(self):
+        """The devices were written before."""
+        def fail(*args):
+            self.built = self.written()
+            raise stopped_builds.Down()
+
+        with stopped_builds.patched(
+                _Manager, '_create_and_bind_arq_for_instance', fail):
+            self.assertRaises(stopped_builds.Down, self.create().arrives)
+        self.assertEqual(('ERROR', None), self.state())
+        self.assertEqual(self.built, self.written())
+        self.make_room()
+        self.rebuild(self.server)
+        self.is_built_once()
+
+    def test_accelerators_of_the_second_server_fail(self):
+        """The first server is built, and keeps the tags that it has got."""
+        message = self.create(min_count=2, max_count=2)
+        built = []
+
+        def fail(step, conductor, context, instance, *args):
+            if not built:
+                built.append(instance.uuid)
+                return step(conductor, context, instance, *args)
+            self.server = self.wait_for({'id': built[0]}, 'ACTIVE')
+            self.api.put_server_tags(built[0], ['red'])
+            self.built = self.written()
+            raise stopped_builds.Down()
+
+        with stopped_builds.patched(
+                _Manager, '_create_and_bind_arq_for_instance', fail):
+            self.assertRaises(stopped_builds.Down, message.arrives)
+        self.assertEqual(('ACTIVE', None), self.state())
+        self.assertEqual(self.built, self.written())
+        self.assertEqual(['red'], self.api.get_server_tags(built[0]))
+
     # A bus that hangs must not keep a record locked.
 
     def tells_once(self, function, task_state):
