@@ -228,6 +228,17 @@ class ComputeTaskManager:
                 action_history.delete_create(cctxt, instance_uuid)
                 raise
 
+    def _create_tags(self, context, instance_uuid, tags):
+        if not tags:
+            return tags
+        with return_to_cell0.locked(context, instance_uuid):
+            # A server that is lost is given up as its build request is
+            # deleted. Tags that have not come over the bus have no context.
+            if tags._context and self._is_lost(tags._context, instance_uuid):
+                return tags
+            return released.ComputeTaskManager._create_tags(
+                self, context, instance_uuid, tags)
+
     @nova_pending.new
     def _create_devices(self, cctxt, instance, block_device_mapping):
         """Create the devices of a server in the transaction of a context."""

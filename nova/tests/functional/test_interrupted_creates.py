@@ -309,6 +309,19 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
         self.assertEqual((1, 0), self.recover())
         self.is_back()
 
+    def test_record_is_replaced_before_tags_are_written(self):
+        """The owner can have given the server other tags meanwhile."""
+        with self.no_host_is_asked():
+            self.meets(_Manager, '_create_tags', self.create().arrives,
+                       self.lose)
+        with nova_context.target_cell(
+                nova_context.get_admin_context(),
+                self.cell_mappings['cell1']) as cctxt:
+            self.assertEqual([], list(objects.TagList.get_by_resource_id(
+                cctxt, self.server['id'])))
+        self.assertEqual((1, 0), self.recover())
+        self.is_back()
+
     def test_built_again_before_the_quota_fails(self):
         def meanwhile():
             self.ends()
