@@ -323,16 +323,19 @@ class BuildRequest:
         :param cell: the CellMapping that the server must be mapped to
         :param request_spec: the RequestSpec to save with it
         :raises: InstanceMappingNotFound if the server is not mapped to the
-            cell, or is being deleted
+            cell, or is being deleted; ChangedMeanwhile if another request has
+            changed the stored request spec
         """
         self.lease = {'holder': None, 'cell': cell.uuid}
         self._create_in_place_of_mapping(
-            context, cell, request_spec, self._get_update_primitives())
+            context, cell, request_spec, request_spec.stored,
+            self._get_update_primitives())
 
     @nova_pending.new
     @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
     @api_db_api.context_manager.writer
-    def _create_in_place_of_mapping(self, context, cell, request_spec, values):
+    def _create_in_place_of_mapping(self, context, cell, request_spec, stored,
+                                    values):
         row = api_models.InstanceMapping
         # InstanceMapping has no way to map a server to no cell.
         if not context.session.query(row).filter(
@@ -342,6 +345,13 @@ class BuildRequest:
                 sa.false()).update(
                     {'cell_id': None}, synchronize_session=False):
             raise exception.InstanceMappingNotFound(uuid=self.instance_uuid)
+        # A request that changes the zone of the server saves the request spec.
+        row = api_models.RequestSpec
+        if context.session.query(row.spec).filter_by(
+                instance_uuid=self.instance_uuid).with_for_update().scalar(
+                    ) != stored:
+            raise unbuilt_instance.ChangedMeanwhile(
+                instance_uuid=self.instance_uuid)
         # create() refuses to try again after a deadlock.
         self._from_db_object(
             context, self, self._create_in_db(context, values))

@@ -30,6 +30,9 @@ class RequestSpec:
     #: a running server may go. The dict is replaced, not changed in place.
     rebuild_data = nova_pending.new(None)
 
+    #: The column of the spec as it is in the row.
+    stored = nova_pending.new(None)
+
     @nova_pending.new
     def keep_request(self, build_request):
         """Keep what the create asked for and save() would not persist.
@@ -107,8 +110,9 @@ class RequestSpec:
     @staticmethod
     def _from_db_object(context, spec, db_spec):
         spec = released.RequestSpec._from_db_object(context, spec, db_spec)
-        if _KEY in db_spec['spec']:
-            spec.rebuild_data = jsonutils.loads(db_spec['spec']).get(_KEY)
+        spec.stored = db_spec['spec']
+        if _KEY in spec.stored:
+            spec.rebuild_data = jsonutils.loads(spec.stored).get(_KEY)
         return spec
 
 

@@ -433,6 +433,25 @@ class ZoneTestCase(CorrectedBase):
         self.assertEqual('other', self.wait_for(server, 'ACTIVE')[
             'OS-EXT-SRV-ATTR:host'])
 
+    def test_unpinned_after_the_rebuild_has_read_the_zone(self):
+        if microversions.RELEASED == '2.103':
+            self.skipTest('No request changes the zone of a server.')
+        server = self.filled()
+        create = objects.BuildRequest.create_in_place_of_mapping
+
+        def late(build_request, *args):
+            contextvars.Context().run(self.api.put_server, server['id'], {
+                'server': {'pinned_availability_zone': None}})
+            create(build_request, *args)
+
+        with mock.patch.object(
+                objects.BuildRequest, 'create_in_place_of_mapping', late):
+            self.assertIn('try again', self.refused(409, server))
+        self.assertIsNone(self.spec(server).availability_zone)
+        self.rebuild(server)
+        self.assertEqual('other', self.wait_for(server, 'ACTIVE')[
+            'OS-EXT-SRV-ATTR:host'])
+
     def test_none_named(self):
         server = self.filled()
         self.rebuild(server)

@@ -9,6 +9,7 @@ from nova import context as nova_context
 from nova import exception
 from nova import objects
 from nova.objects import build_request
+from nova.objects import unbuilt_instance
 from nova import test
 from nova.tests.unit import fake_build_request
 from nova.tests.unit import fake_request_spec
@@ -94,7 +95,7 @@ class OutOfCellTestCase(_BuildRequestBase):
 
     def test_all_of_it_or_nothing(self):
         self.spec.destroy()
-        self.assertRaises(exception.RequestSpecNotFound, self.take_out)
+        self.assertRaises(unbuilt_instance.ChangedMeanwhile, self.take_out)
         self.assertEqual(self.cell.id, self.mapped().id)
         self.assertRaises(exception.BuildRequestNotFound, self.stored)
 
