@@ -35,9 +35,8 @@ class InstanceLister:
 def get_instances_sorted(ctx, filters, limit, marker, columns_to_join,
                          sort_keys, sort_dirs, *args, **kwargs):
     # Other threads ask the cells, and do not know which request they serve.
+    filters = {pending.column(key): value for key, value in filters.items()}
+    sort_keys = [pending.column(key) for key in sort_keys or []]
     return released.get_instances_sorted(
-        ctx,
-        {pending.column(key): value for key, value in filters.items()},
-        limit, marker, columns_to_join,
-        [pending.column(key) for key in sort_keys or []], sort_dirs,
+        ctx, filters, limit, marker, columns_to_join, sort_keys, sort_dirs,
         *args, **kwargs)

@@ -163,9 +163,10 @@ class ComputeManager:
 
     def _cleanup_allocated_networks(self, context, instance,
                                     requested_networks):
-        if not self._keeps_allocations(context, instance, instance.id):
-            released.ComputeManager._cleanup_allocated_networks(
-                self, context, instance, requested_networks)
+        if self._keeps_allocations(context, instance, instance.id):
+            return
+        released.ComputeManager._cleanup_allocated_networks(
+            self, context, instance, requested_networks)
 
     def _do_rebuild_instance(
             self, context, instance, orig_image_ref, image_meta,

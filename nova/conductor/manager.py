@@ -309,9 +309,10 @@ class ComputeTaskManager:
         # A host asks for the next host, for one server. If the message of the
         # host comes late, the claim would move the allocations of the next
         # build to that host.
-        if not self._was_rebuilt(context, instances[0]):
-            released.ComputeTaskManager.build_instances(
-                self, context, instances, *args, **kwargs)
+        if self._was_rebuilt(context, instances[0]):
+            return
+        released.ComputeTaskManager.build_instances(
+            self, context, instances, *args, **kwargs)
 
     @nova_pending.replaces('226adf693922e712')
     def _cleanup_when_reschedule_fails(

@@ -18,6 +18,25 @@ def flat(node):
     return re.sub(r'\s+', ' ', code_of(node)).strip(', ')
 
 
+def passed_on(theirs, ours):
+    """Return how many released parameters ours takes as *args, **kwargs.
+
+    :param theirs: the released parameters
+    :param ours: those of the layer
+    :returns: None if the other parameters are not the same
+    """
+    if flat(theirs) == flat(ours):
+        return 0
+    named = len(ours.params)
+    if (theirs.kwonly_params or theirs.star_kwarg or
+            isinstance(theirs.star_arg, cst.Param) or
+            not flat(ours).endswith('*args, **kwargs') or
+            [flat(p) for p in theirs.params[:named]] !=
+            [flat(p) for p in ours.params]):
+        return None
+    return len(theirs.params) - named
+
+
 def same(node, other):
     return code_of(node) == code_of(other)
 

@@ -668,7 +668,8 @@ class _Edit:
                 theirs.decorators, decorators, endings)
             if path[1:] in self._schemas or (
                     len(ours.body.body) == 1 and
-                    self._is_plain_call(ours.body.body[0], theirs, path)):
+                    self._is_plain_call(
+                        ours.body.body[0], theirs, ours, path)):
                 return [theirs.with_changes(decorators=decorators)]
             kept = []
         else:
@@ -720,16 +721,20 @@ class _Edit:
         """
         if ours.decorators and syntax.kind_of(ours) == 'method':
             return None
-        if syntax.flat(theirs.params) != syntax.flat(ours.params):
+        passed_on = syntax.passed_on(theirs.params, ours.params)
+        if passed_on is None:
             return None
         statements = list(ours.body.body)
         if syntax.is_docstring(statements[0]):
             statements = statements[1:]
         places = [index for index, s in enumerate(statements)
-                  if self._is_plain_call(s, theirs, path)]
+                  if self._is_plain_call(s, theirs, ours, path)]
         if len(places) != 1:
             return None
         place = places[0]
+        others = statements[:place] + statements[place + 1:]
+        if passed_on and {'args', 'kwargs'} & syntax.uses(*others).names:
+            return None
         known = {p.name.value for p in theirs.params.params} | {
             p.name.value for p in theirs.params.kwonly_params}
         body = list(theirs.body.body)
@@ -768,7 +773,7 @@ class _Edit:
         return self._finished(inside, cls).body.body[0]
 
     @staticmethod
-    def _is_plain_call(statement, theirs, path):
+    def _is_plain_call(statement, theirs, ours, path):
         """Say whether a statement calls the release with all parameters."""
         if not m.matches(statement, m.SimpleStatementLine(
                 body=[m.Return(m.Call()) | m.Expr(m.Call())])):
@@ -784,6 +789,10 @@ class _Edit:
                   syntax.code_of(arg.value) for arg in call.args]
         in_place = sum(not arg.star and arg.keyword is None
                        for arg in call.args)
+        passed_on = syntax.passed_on(parameters, ours.params)
+        if passed_on:
+            return passed == [
+                *names[:len(names) - passed_on], '*args', '**kwargs']
         wanted = {'%s=%s' % (name, name) for name in names[in_place:] + [
             p.name.value for p in parameters.kwonly_params]}
         if isinstance(parameters.star_arg, cst.Param):

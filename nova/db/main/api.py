@@ -7,8 +7,8 @@ released = nova_pending.released(__name__)
 
 
 def _exact_instance_filter(query, filters, legal_keys):
-    return released._exact_instance_filter(
-        query, filters, legal_keys + [pending.HIDDEN_COLUMN])
+    legal_keys = legal_keys + [pending.HIDDEN_COLUMN]
+    return released._exact_instance_filter(query, filters, legal_keys)
 
 
 def instance_get_all_by_filters_sort(context, filters, limit=None, marker=None,

@@ -487,6 +487,36 @@ def _private(first):
     count = first  # as given
 ''')
 
+    def test_prologue_that_passes_parameters_on(self):
+        made = self.translate('''\
+            def function(first, *args, **kwargs):
+                first = pending.shown(first)
+                return released.function(first, *args, **kwargs)
+        ''')
+        self.assertAdds(made, '''\
+    """Do something."""
+
+    first = pending.shown(first)
+
+    count = first  # as given
+''')
+
+    def test_prologue_that_uses_parameters_it_passes_on(self):
+        made = self.translate('''\
+            def function(first, *args, **kwargs):
+                first = pending.shown(*args)
+                return released.function(first, *args, **kwargs)
+        ''')
+        self.assertIn('return _do_function(first, *args, **kwargs)', made)
+
+    def test_prologue_that_passes_on_less(self):
+        made = self.translate('''\
+            def function(first, *args, **kwargs):
+                first = pending.shown(first)
+                return released.function(*args, **kwargs)
+        ''')
+        self.assertIn('return _do_function(*args, **kwargs)', made)
+
     def test_prologue_that_means_something_else(self):
         """A local name of the released body hides a name of the module."""
         made = self.translate('''\

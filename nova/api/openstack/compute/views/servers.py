@@ -24,6 +24,7 @@ class ViewBuilder:
         # A server that was just taken out of its cell has no ports that
         # Neutron could be asked for.
         asked = request.environ['nova.context'].rebuild
-        if asked is None or asked.taken_out is None:
-            released.ViewBuilder._add_security_grps(
-                self, request, servers, instances)
+        if asked is not None and asked.taken_out is not None:
+            return
+        released.ViewBuilder._add_security_grps(
+            self, request, servers, instances)
