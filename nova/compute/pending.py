@@ -41,6 +41,7 @@ def is_hidden() -> bool:
 
 def as_error(vm_state: str | None) -> str | None:
     """Return the vm_state for a client that does not know the state."""
+    # nova.exception imports this module, and vm_states imports nova.exception.
     from nova.compute import vm_states
     return vm_states.ERROR if vm_state == vm_states.PENDING else vm_state
 

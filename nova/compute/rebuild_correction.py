@@ -49,8 +49,7 @@ class Correction:
         :raises: FlavorNotFound if there is none that the context may use
         """
         if self.flavor_id is None:
-            # Whoever has a server of a flavor may rebuild it, as in the
-            # release.
+            # Whoever has a server of a flavor may rebuild it, disabled or not.
             flavor = flavor.obj_clone()
             flavor.disabled = False
             return flavor

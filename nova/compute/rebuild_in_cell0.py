@@ -8,9 +8,8 @@ back into what a create makes before the scheduling: a build request and a
 mapping to no cell. It applies the changes of the rebuild, and casts the build
 request to the conductor.
 
-The steps are those of nova/README.rst. A nova-api that dies after step 2 or 3
-leaves a build request that gets old, and nova.conductor.tasks.recover_builds
-returns the server to cell0.
+If nova-api dies when the server is mapped to no cell, the build request gets
+old, and nova.conductor.tasks.recover_builds returns the server to cell0.
 """
 
 import typing as ty

@@ -382,7 +382,7 @@ class BuildRequest:
     def _convert(self, cell):
         """Do what convert_to_mapping() does, if no user has changed anything.
 
-        What a user changes during a create is not kept, as in the release.
+        What a user changes during a create is not kept.
 
         :returns: the BuildRequest as it is now if a user has, else None
         """

@@ -6,5 +6,5 @@ from nova.compute import pending
 
 PENDING = pending.API_VERSION
 
-#: The last microversion of the release, on which the others follow.
+#: The last microversion that does not know PENDING.
 RELEASED = '2.%d' % (int(PENDING.partition('.')[2]) - 1)

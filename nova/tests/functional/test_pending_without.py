@@ -2,7 +2,7 @@
 
 """A host that is judged as it would be without some of its servers.
 
-The hosts, their devices and their topologies are the fakes of the release.
+The hosts, their devices and their topologies are those of nova.tests.fixtures.
 Each judgement is compared with what happens: the servers are deleted, and the
 one that waits is rebuilt.
 """

@@ -16,7 +16,7 @@ PENDING = pending.API_VERSION
 REBUILD = rebuild_in_cell0.API_VERSION
 REASON = pending_reason.API_VERSION
 
-#: The last microversion of the release.
+#: The last microversion that does not know PENDING.
 RELEASED = '2.%d' % (int(PENDING.partition('.')[2]) - 1)
 
 KINDS = ('request_body_schemas', 'request_query_schemas',
