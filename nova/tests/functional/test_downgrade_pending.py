@@ -120,7 +120,7 @@ class DowngradePendingTestCase(full_cloud.FullCloudTestCase):
         self.assertEqual([('pending', 'error')] * 3,
                          [(one['old_state'], one['state']) for one in legacy])
 
-    def test_what_is_left_for_a_stock_nova(self):
+    def test_what_is_left_for_an_older_nova(self):
         self.assertEqual(0, self.set_error()[0])
         with nova_context.target_cell(
                 nova_context.get_admin_context(),

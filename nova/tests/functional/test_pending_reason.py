@@ -839,7 +839,7 @@ class SchedulerTestCase(PendingReasonBase):
         self.flags(scheduler='4.6', group='upgrade_levels')
         self.assertFromFault('no_room', server)
 
-    def test_stock(self):
+    def test_older_scheduler(self):
         server = self.create_waiting()
         with mock.patch.object(
                 type(self.scheduler.manager), 'get_pending_verdict',

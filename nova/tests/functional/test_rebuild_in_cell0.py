@@ -313,10 +313,10 @@ class RefusedRebuildTestCase(rebuild_base.RebuildInCell0Base):
         self.unchanged()
 
     def test_changed_after_the_check(self):
-        released_check = rebuild_request.Request.check
+        check = rebuild_request.Request.check
 
         def slow_check(rebuilt):
-            released_check(rebuilt)
+            check(rebuilt)
             other = objects.Instance.get_by_uuid(
                 rebuilt.record._context, rebuilt.record.uuid)
             other.task_state = 'deleting'

@@ -320,7 +320,7 @@ class RecoveryTestCase(stopped_builds.StoppedBuildsBase):
             other.destroy()
         self.assertEqual((1, 0), self.recover())
 
-    def test_stock_conductors_may_be_running(self):
+    def test_older_conductors_may_be_running(self):
         self.stopped(unbuilt_instance, 'destroy_unchanged',
                      lambda: self.rebuild(self.server), after=True)
         self.flags(conductor='3.0', group='upgrade_levels')

@@ -379,7 +379,7 @@ class MessageTestCase(WeatherBase):
         self.built(server)
         self.until(self.exists, server)
 
-    def test_stock_conductor_that_comes_late(self):
+    def test_older_conductor_that_comes_late(self):
         """It would destroy the mapping of a server that was put back."""
         self.flags(conductor='3.0', group='upgrade_levels')
         server = self.waiting()

@@ -26,7 +26,7 @@ class UpgradeCheckPendingTestCase(full_cloud.FullCloudTestCase):
         """Each on a host of its own, as the harness starts them."""
         self.assertEqual((upgradecheck.Code.SUCCESS, None), self.check())
 
-    def test_a_host_that_has_stock_nova_and_is_gone(self):
+    def test_a_host_that_has_an_older_nova_and_is_gone(self):
         with nova_context.target_cell(
                 nova_context.get_admin_context(),
                 self.cell_mappings['cell0']) as cctxt:

@@ -47,7 +47,7 @@ class RecoverTestCase(test.NoDBTestCase):
         self.assertRun(2, '--creates-older-than', creates_older_than=-1)
         self.recover.assert_not_called()
 
-    def test_stock_conductors_may_be_running(self):
+    def test_older_conductors_may_be_running(self):
         self.flags(conductor='3.0', group='upgrade_levels')
         self.assertRun(2, '[upgrade_levels] conductor')
         self.recover.assert_not_called()
