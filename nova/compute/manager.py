@@ -174,7 +174,6 @@ class ComputeManager:
             on_shared_storage, preserve_ephemeral, migration, request_spec,
             allocations, request_group_resource_providers_mapping,
             accel_uuids, reimage_boot_volume, target_state):
-
         under_way = contextlib.nullcontext()
         if reimage_boot_volume and not evacuate:
             if bdms is None:
