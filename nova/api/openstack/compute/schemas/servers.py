@@ -27,31 +27,57 @@ rebuild_v2107['properties']['rebuild']['properties'].update({
     },
 })
 
+_server_response_v2105 = copy.deepcopy(released._server_response_v2100)
+_server_response_v2105['properties']['status'] = _server_status_v2105
 
-_DETAIL = ('servers', 'items', 'oneOf', 0)
-_SHOW = ('server', 'oneOf', 0)
+_server_detail_response_v2105 = copy.deepcopy(
+    released._server_detail_response_v2100)
+_server_detail_response_v2105['properties']['status'] = _server_status_v2105
 
+detail_response_v2105 = copy.deepcopy(released.detail_response_v2100)
+detail_response_v2105['properties']['servers']['items'] = {
+    'oneOf': [
+        _server_detail_response_v2105,
+        released._server_detail_cell_down_response,
+    ],
+}
 
-def _with(response, *path, **properties):
-    """Copy a response, and set properties of the server schema at a path."""
-    response = copy.deepcopy(response)
-    server = response['properties']
-    for key in path:
-        server = server[key]
-    server['properties'].update(properties)
-    return response
+show_response_v2105 = copy.deepcopy(released.show_response_v2100)
+show_response_v2105['properties']['server'] = {
+    'oneOf': [
+        _server_response_v2105, released._server_cell_down_response_v271,
+    ],
+}
 
+update_response_v2105 = copy.deepcopy(released.update_response_v2100)
+update_response_v2105['properties']['server']['properties'].update({
+    'status': _server_status_v2105,
+})
 
-detail_response_v2105 = _with(
-    released.detail_response_v2100, *_DETAIL, status=_server_status_v2105)
-show_response_v2105 = _with(
-    released.show_response_v2100, *_SHOW, status=_server_status_v2105)
-update_response_v2105 = _with(
-    released.update_response_v2100, 'server', status=_server_status_v2105)
-rebuild_response_v2105 = _with(
-    released.rebuild_response_v2100, 'server', status=_server_status_v2105)
+rebuild_response_v2105 = copy.deepcopy(released.rebuild_response_v2100)
+rebuild_response_v2105['properties']['server']['properties'].update({
+    'status': _server_status_v2105,
+})
 
-detail_response_v2107 = _with(
-    detail_response_v2105, *_DETAIL, asked_to_wait={'type': 'boolean'})
-show_response_v2107 = _with(
-    show_response_v2105, *_SHOW, asked_to_wait={'type': 'boolean'})
+_server_response_v2107 = copy.deepcopy(_server_response_v2105)
+_server_response_v2107['properties']['asked_to_wait'] = {'type': 'boolean'}
+
+_server_detail_response_v2107 = copy.deepcopy(_server_detail_response_v2105)
+_server_detail_response_v2107['properties']['asked_to_wait'] = {
+    'type': 'boolean',
+}
+
+detail_response_v2107 = copy.deepcopy(detail_response_v2105)
+detail_response_v2107['properties']['servers']['items'] = {
+    'oneOf': [
+        _server_detail_response_v2107,
+        released._server_detail_cell_down_response,
+    ],
+}
+
+show_response_v2107 = copy.deepcopy(show_response_v2105)
+show_response_v2107['properties']['server'] = {
+    'oneOf': [
+        _server_response_v2107, released._server_cell_down_response_v271,
+    ],
+}
