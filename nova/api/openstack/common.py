@@ -20,7 +20,7 @@ def status_from_state(vm_state, task_state='default'):
 def task_and_vm_state_from_status(statuses):
     if pending.is_hidden():
         statuses = [status for status in statuses
-                    if status.lower() != vm_states.PENDING]
+                    if status.upper() != 'PENDING']
     return released.task_and_vm_state_from_status(statuses)
 
 

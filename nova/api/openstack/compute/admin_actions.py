@@ -14,7 +14,7 @@ class AdminActionsController:
 
     @functools.wraps(released.AdminActionsController._reset_state)
     def _reset_state(self, req, id, body):
-        answer = released.AdminActionsController._reset_state(
+        released.AdminActionsController._reset_state(
             self, req=req, id=id, body=body)
         context = req.environ['nova.context']
         # The server no longer waits, so its hold is given back. The look-up of
@@ -23,4 +23,3 @@ class AdminActionsController:
         # it back.
         if context.cell_uuid == objects.CellMapping.CELL0_UUID:
             report.drop_held_room(context, id)
-        return answer

@@ -11,9 +11,9 @@ class ServerSharesController:
 
     def _check_instance_in_valid_state(self, context, server_id, action):
         if action == 'delete share':
-            instance = self._get_instance_from_server_uuid(context, server_id)
+            server = self._get_instance_from_server_uuid(context, server_id)
             # As a server in ERROR: neither has a host that mounts the share.
-            if instance.vm_state == vm_states.PENDING:
-                return instance
+            if server.vm_state == vm_states.PENDING:
+                return server
         return released.ServerSharesController._check_instance_in_valid_state(
             self, context, server_id, action)
