@@ -121,13 +121,21 @@ class Placement:
         self.sharing: frozenset[str] = frozenset()
         self.beside: frozenset[str] = frozenset()
 
+    def _list(self, **query: str) -> Any:
+        return self.client.request('GET', rest.with_query(
+            '/resource_providers', **query))['resource_providers']
+
+    def _part(self, uuid: str, name: str) -> Any:
+        """Read a part of a provider, such as its inventories."""
+        return self.client.request(
+            'GET', f'/resource_providers/{uuid}/{name}')
+
     def _inventory(self, uuid: str) -> dict[str, model.Inventory]:
-        answer = self.client.request(
-            'GET', f'/resource_providers/{uuid}/inventories')
         fields = [field.name for field in dataclasses.fields(model.Inventory)]
         return {name: model.Inventory(**{field: item[field]
                                          for field in fields})
-                for name, item in answer['inventories'].items()}
+                for name, item in self._part(
+                    uuid, 'inventories')['inventories'].items()}
 
     def provider(self, uuid: str, inventory: Mapping[str, model.Inventory] |
                  None = None) -> Provider:
@@ -140,8 +148,7 @@ class Placement:
             return self._shared(uuid)
         if inventory is None:
             inventory = self._inventory(uuid)
-        allocations = self.client.request(
-            'GET', f'/resource_providers/{uuid}/allocations')
+        allocations = self._part(uuid, 'allocations')
         return Provider(
             uuid, allocations['resource_provider_generation'], inventory,
             {consumer: Share(item['resources'],
@@ -153,21 +160,17 @@ class Placement:
 
         :raises: rest.NotFound if it is gone
         """
-        return dict(self._usages(uuid)['usages'])
-
-    def _usages(self, uuid: str) -> Any:
-        return self.client.request('GET', f'/resource_providers/{uuid}/usages')
+        return dict(self._part(uuid, 'usages')['usages'])
 
     def _aggregates(self, uuid: str) -> frozenset[str]:
-        return frozenset(self.client.request(
-            'GET', f'/resource_providers/{uuid}/aggregates')['aggregates'])
+        return frozenset(self._part(uuid, 'aggregates')['aggregates'])
 
     def _shared(self, uuid: str, consumers: Iterable[str] = ()) -> Provider:
         """Read a provider that shares, without listing all its consumers.
 
         :param consumers: IDs of the consumers whose share is to be known
         """
-        usages = self._usages(uuid)
+        usages = self._part(uuid, 'usages')
         shares = {consumer: Share(resources, None) for consumer in consumers
                   if (resources := self.consumer(consumer).amounts.get(uuid))}
         rest = collections.Counter[str](usages['usages'])
@@ -187,9 +190,7 @@ class Placement:
         :returns: the host's own provider first, and each with its traits
         :raises: rest.NotFound if a provider is gone
         """
-        answer = self.client.request('GET', rest.with_query(
-            '/resource_providers', in_tree=uuid))
-        below = {item['uuid'] for item in answer['resource_providers']}
+        below = self.providers(in_tree=uuid)
         tree = [dataclasses.replace(self.provider(one),
                                     traits=self.traits(one))
                 for one in (uuid, *sorted(below - {uuid}))]
@@ -204,25 +205,20 @@ class Placement:
 
     def traits(self, uuid: str) -> frozenset[str]:
         """Ask Placement for the traits of a provider."""
-        return frozenset(self.client.request(
-            'GET', f'/resource_providers/{uuid}/traits')['traits'])
+        return frozenset(self._part(uuid, 'traits')['traits'])
 
     def below(self) -> dict[str, list[str]]:
         """List the UUIDs of providers below others, by UUID of the root."""
         found: dict[str, list[str]] = {}
-        for item in self.client.request(
-                'GET', '/resource_providers')['resource_providers']:
+        for item in self._list():
             if item['parent_provider_uuid']:
                 found.setdefault(item['root_provider_uuid'], []).append(
                     item['uuid'])
         return found
 
-    def providers(self, *, required: str | None = None,
-                  member_of: str | None = None) -> set[str]:
-        """Find the providers with these traits, in these aggregates."""
-        answer = self.client.request('GET', rest.with_query(
-            '/resource_providers', required=required, member_of=member_of))
-        return {item['uuid'] for item in answer['resource_providers']}
+    def providers(self, **query: str) -> set[str]:
+        """Find the UUIDs of providers, as by ``required``, ``member_of``."""
+        return {item['uuid'] for item in self._list(**query)}
 
     def consumer(self, uuid: str) -> Consumer:
         """Read what a consumer has; a consumer may have nothing."""
@@ -247,8 +243,7 @@ class Placement:
         :returns: each with the UUIDs of the hosts that it shares with
         """
         found = []
-        for item in self.client.request('GET', rest.with_query(
-                '/resource_providers', required=SHARES))['resource_providers']:
+        for item in self._list(required=SHARES):
             if item['uuid'] in hosts:
                 continue
             try:
@@ -257,11 +252,9 @@ class Placement:
                 continue
             # A host that has the provider in its own tree does not know what
             # other hosts use of the provider.
-            with_whom = self.client.request('GET', rest.with_query(
-                '/resource_providers', member_of='in:' + ','.join(
-                    sorted(one.aggregates))))['resource_providers'] if (
-                one.aggregates and
-                item['root_provider_uuid'] not in hosts) else []
+            with_whom = self._list(member_of='in:' + ','.join(sorted(
+                one.aggregates))) if one.aggregates and (
+                    item['root_provider_uuid'] not in hosts) else []
             found.append((one, {other['root_provider_uuid']
                                 for other in with_whom}.intersection(hosts)))
         self.sharing = frozenset(one.uuid for one, some in found if some)
