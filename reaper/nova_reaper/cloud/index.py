@@ -491,18 +491,14 @@ class Exclusions:
         """Return the filters that refuse a shape, by the host's name."""
         return self._refused.get(shape, {})
 
-    def refused(self, shape: model.Shape) -> Bools | None:
+    def refused(self, shape: model.Shape) -> Bools:
         """Return the hosts that filters refuse a shape whatever ends there.
-
-        :returns: None for no host
         """
-        by_host = self._refused.get(shape)
-        if not by_host:
-            return None
-        if shape not in self._masks:
+        refused = self.refusals(shape).keys()
+        if refused and shape not in self._masks:
             self._masks[shape] = self._mask(
-                by_host.keys() - self._crowded.get(shape, {}).keys())
-        return self._masks[shape]
+                refused - self.crowded(shape).keys())
+        return self._masks[shape] if refused else self._mask(())
 
     def crowded(self, shape: model.Shape) -> Mapping[str, frozenset[Lack]]:
         """Return the hosts that filters refuse until servers have ended.
@@ -532,8 +528,7 @@ class Exclusions:
 
     def _leave_out(self, shape: model.Shape, mask: Bools) -> None:
         """Add the rows of a mask to those without room for a shape."""
-        before = self.not_offered(shape)
-        self._not_offered[shape] = mask if before is None else before | mask
+        self._not_offered[shape] = self.not_offered(shape) | mask
 
     def withhold(self, shape: model.Shape, host: str,
                  until: datetime.datetime) -> None:
@@ -567,8 +562,8 @@ class Exclusions:
         return doubted
 
     def withheld(self, shape: model.Shape, now: datetime.datetime
-                 ) -> tuple[Bools, datetime.datetime | None] | None:
-        """Return the hosts that are withheld from a shape, None for none.
+                 ) -> tuple[Bools, datetime.datetime | None]:
+        """Return the hosts that are withheld from a shape.
 
         :returns: the rows of the hosts, and when the first host is withheld
             no longer, None if nobody knows
@@ -577,18 +572,13 @@ class Exclusions:
                  in self._withheld.pop(shape, {}).items() if until > now}
         if hosts:
             self._withheld[shape] = hosts
-        if not hosts and not self._doubted:
-            return None
         return (self._mask({*hosts, *self._doubted}),
                 min(hosts.values(), default=None))
 
-    def not_offered(self, shape: model.Shape) -> Bools | None:
-        """Return the hosts that are not offered to a shape, None for none."""
-        mask = self._not_offered.get(shape)
-        if mask is not None and len(mask) != len(self._hosts):
-            mask = wider(mask, len(self._hosts), False)
-            self._not_offered[shape] = mask
-        return mask
+    def not_offered(self, shape: model.Shape) -> Bools:
+        """Return the hosts that are not offered to a shape."""
+        mask = self._not_offered.get(shape, np.zeros(0, np.bool_))
+        return wider(mask, len(self._hosts))
 
     def forget_offers(self) -> set[model.Shape]:
         """Forget all offers; return the shapes for which there were some."""
@@ -913,8 +903,7 @@ class Index:
                 host.name not in self.exclusions.crowded(shape)):
             return False
         fits = self._fits(shape, slice(row, row + 1))
-        not_offered = self.exclusions.not_offered(shape)
-        if not_offered is not None and not_offered[row]:
+        if self.exclusions.not_offered(shape)[row]:
             # Placement has no room where the index sees some; where the index
             # sees none, ends may make some.
             return bool(fits[0] and not self.has_room(shape, fits, row)[0])

@@ -64,18 +64,14 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         return _wait(waiting, model.Reason.NOTHING_FITS,
                      _why_nothing_fits(index, shape))
     enabled = fits & index.enabled
-    seems = room = enabled & index.has_room(shape, fits)
-    not_offered = index.exclusions.not_offered(shape)
-    if not_offered is not None:
-        room = room & ~not_offered
-    refused = index.exclusions.refused(shape)
-    eligible = enabled if refused is None else enabled & ~refused
+    seems = enabled & index.has_room(shape, fits)
+    room = seems & ~index.exclusions.not_offered(shape)
+    eligible = enabled & ~index.exclusions.refused(shape)
     allowed = eligible.copy()
     if reserved in index.rows:
         allowed[index.rows[reserved]] = False
-    withheld = index.exclusions.withheld(shape, now)
-    nobody = np.flatnonzero(room & allowed if withheld is None
-                            else room & allowed & ~withheld[0])
+    withheld, _until = index.exclusions.withheld(shape, now)
+    nobody = np.flatnonzero(room & allowed & ~withheld)
     if waiting.avoid in index.rows and len(nobody) > 1:
         nobody = nobody[nobody != index.rows[waiting.avoid]]
     scorers = victims.Scorers(index, shape, options,
@@ -86,14 +82,12 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         host = _name(index, int(chosen.rows.min()))
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
-    if withheld is not None:
-        if (room & allowed).any():
-            # No victim is ended while nobody knows whether there is room.
-            return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem '
-                         'to have room are looked at again.')
-        allowed &= ~withheld[0]
+    if (room & allowed).any():
+        # No victim is ended while nobody knows whether there is room.
+        return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem to '
+                     'have room are looked at again.')
     return _without_room(scorers, waiting, ends_left or {}, fits, room,
-                         eligible, allowed, ~seems)
+                         eligible, allowed & ~withheld, ~seems)
 
 
 def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
@@ -162,10 +156,7 @@ def candidates(index: index_module.Index, waiting: model.Waiting,
     :returns: CANDIDATES - 1 names at most
     """
     shape = waiting.shape
-    rows = index.fits(shape) & index.enabled
-    refused = index.exclusions.refused(shape)
-    if refused is not None:
-        rows &= ~refused
+    rows = _open(index, shape)
     if decision.victims:
         ends = victims.at_least(index, shape, rows)
     else:
@@ -312,10 +303,7 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
         which hosts the server needs
     """
     shape, table = waiting.shape, index.slots
-    rows = index.fits(shape) & index.enabled
-    refused = index.exclusions.refused(shape)
-    if refused is not None:
-        rows &= ~refused
+    rows = _open(index, shape)
     if shape.spread is not None:
         # Filters refuse these hosts until something has ended, and do not say
         # on which providers.
@@ -361,11 +349,7 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
         lacks the least share of what is asked for; None if no host could
     """
     shape = waiting.shape
-    eligible = index.fits(shape) & index.enabled
-    refused = index.exclusions.refused(shape)
-    if refused is not None:
-        eligible &= ~refused
-    rows = np.flatnonzero(eligible)
+    rows = np.flatnonzero(_open(index, shape))
     if not len(rows) or not shape.resources:
         return None
     needs = index.needs(shape)
@@ -374,6 +358,12 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     shares = (lacking.T / asked).sum(axis=1)
     # Sums of floats are not exact: nearly equal shares count as equal.
     return _name(index, int(rows[shares.round(9).argmin()]))
+
+
+def _open(index: index_module.Index, shape: model.Shape) -> Bools:
+    """Return the hosts that could take a shape, and that nobody refuses."""
+    return (index.fits(shape) & index.enabled &
+            ~index.exclusions.refused(shape))
 
 
 def _wait(waiting: model.Waiting, reason: model.Reason, detail: str,
@@ -804,17 +794,17 @@ class Planner:
 
     def _wait(self, waiting: model.Waiting, decision: model.Decision,
               seen: int, now: datetime.datetime) -> None:
-        times = []
+        times: list[datetime.datetime | None] = []
         if decision.hindrance is model.Hindrance.PROTECTED:
             times.append(protected_until(self.index, waiting, now))
             if self.ends and self._capped:
                 times.append(self.ends[0].time + _HOUR)
-        withheld = self.index.exclusions.withheld(waiting.shape, now)
-        if withheld is not None:
-            times.append(withheld[1])
+        withheld, until = self.index.exclusions.withheld(waiting.shape, now)
+        times.append(until)
         self.queue.sleep(
             waiting, decision, self.index, seen, now,
-            min(filter(None, times), default=None), complete=withheld is None)
+            min(filter(None, times), default=None),
+            complete=not withheld.any())
         if self._options.reserve:
             self._reserve(waiting)
 
