@@ -289,9 +289,9 @@ class World:
         :param answer: what Nova says of the server's shape
         :param busy: whether an attempt for the server is under way
         """
-        if server.failed and any(queue_module.expired(
-                [self._waiting(server, answer)], self.options,
-                timeutils.utcnow(True))):
+        if server.failed and queue_module.is_late(
+                self._waiting(server, answer), self.options,
+                timeutils.utcnow(True)):
             # The server is in ERROR already, and is not given up again.
             self.discard(server.id)
             return False

@@ -934,7 +934,7 @@ class Attempts:
             if item is None or server in self.under_way or (
                     server in self._asked_at):
                 continue
-            if any(queue.expired([item], self._world.options, now)):
+            if queue.is_late(item, self._world.options, now):
                 found.append((item, model.Hindrance.DEADLINE.value))
                 continue
             told = self._world.told.last.get(server)

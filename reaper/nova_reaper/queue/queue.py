@@ -91,13 +91,11 @@ def deadline(waiting: model.Waiting,
     return waiting.created_at + datetime.timedelta(seconds=timeout)
 
 
-def expired(servers: Iterable[model.Waiting], options: model.Options,
-            now: datetime.datetime) -> Iterator[model.Waiting]:
-    """Yield the servers that wait past their deadline."""
-    for waiting in servers:
-        end = deadline(waiting, options)
-        if end is not None and end <= now:
-            yield waiting
+def is_late(waiting: model.Waiting, options: model.Options,
+            now: datetime.datetime) -> bool:
+    """Return whether a server waits past its deadline."""
+    end = deadline(waiting, options)
+    return end is not None and end <= now
 
 
 def not_tried(waiting: model.Waiting, hindrance: model.Hindrance,

@@ -328,11 +328,12 @@ class QueueTestCase(tests.TestCase):
         self.queue.wake_all()
         self.assertEqual(['w'], self.pop_all())
 
-    def test_expired(self) -> None:
-        self.put(waits('w1', pending_timeout=60), waits('w2'))
-        for later, ids in ((59, []), (60, ['w1'])):
-            self.assertEqual(ids, [one.id for one in queue.expired(
-                self.queue, OPTIONS, NOW + seconds(later))])
+    def test_is_late(self) -> None:
+        for timeout, later, late in (
+                (60, 59, False), (60, 60, True), (None, 60, False)):
+            self.assertIs(late, queue.is_late(
+                waits('w1', pending_timeout=timeout), OPTIONS,
+                NOW + seconds(later)))
 
     @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
