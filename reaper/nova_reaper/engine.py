@@ -55,6 +55,7 @@ AT_LEAST = 4
 class Engine:
     """Runs a reaper that is made of the given parts.
 
+    :ivar source: reads Nova and Placement; safe for threads
     :ivar attempts: the attempts, which are under way or given up
     :ivar observed: the decisions of the mode "observe", by the server's ID
     :ivar recovered: whether everything was read, and a sweep has found what an
@@ -69,7 +70,7 @@ class Engine:
                  known: world.World, meters: health.Metrics,
                  pool: futures.Executor, book: journal.Journal) -> None:
         self._conf = conf
-        self._reader = source
+        self.source = source
         self._recovery = finder
         self.guard = safe
         self.world = known
@@ -125,11 +126,6 @@ class Engine:
         # everything has been read again.
         self._begun_in = self._read_in = -1
         self._doubted = False
-
-    @property
-    def source(self) -> reader.Reader:
-        """Reads Nova and Placement; safe for threads."""
-        return self._reader
 
     @property
     def busy(self) -> bool:
@@ -292,19 +288,8 @@ class Engine:
             self._hosts.failed(name.removeprefix('host '))
         self.attempts.failed(name)
 
-    def find(self, server: str) -> nova.NovaServer | None:
-        """Return a server as Nova shows it now, None if it is gone.
-
-        :raises: rest.RequestFailed if Nova fails
-        """
-        return self._reader.nova.find(server)
-
     def rehearse(self, server: nova.NovaServer) -> str | None:
-        """Begin a rehearsal of the end of a server.
-
-        :param server: as Nova shows it now
-        :returns: why no rehearsal begins, in a sentence; None if it has begun
-        """
+        """Begin a rehearsal, as Attempts.rehearse() does."""
         if not self.recovered:
             return 'The reaper does not know all servers yet. Ask again.'
         refusal = self.attempts.rehearse(server)
@@ -333,10 +318,10 @@ class Engine:
         if hint.server in self.world.servers and (
                 hint.server not in self.attempts.under_way):
             self._read_one(hint.server)
-        if hint.preemptible or hint.server in self._reader.preemptible:
+        if hint.preemptible or hint.server in self.source.preemptible:
             self.jobs.line_up(
                 f'preemptible {hint.server}',
-                functools.partial(self._reader.read_server, hint.server),
+                functools.partial(self.source.read_server, hint.server),
                 lambda server: self._hosts.read_later(
                     server.host if server else hint.host))
 
@@ -381,7 +366,7 @@ class Engine:
             self.world.put_server(
                 *found, busy=server in self.attempts.under_way)
         elif server not in self.attempts.under_way and (
-                not self._reader.has_shelved(server)):
+                not self.source.has_shelved(server)):
             self._forget(server)
 
     def _forget(self, server: str) -> None:
@@ -521,7 +506,7 @@ class Engine:
                                     found.bare, due == lists.FULL)
         self._doubted = not believed
         if believed:
-            self._reader.keep_hypervisors(found.hypervisors)
+            self.source.keep_hypervisors(found.hypervisors)
             for name in set(self.world.views) - set(found.hypervisors):
                 self.world.remove_host(name)
         missing = sorted(name for name, view in found.hosts.items()

@@ -367,7 +367,7 @@ class Bench:
                          'MiB')
         engine._lists_read.append(engine._take_full(
             lists.FULL, True, True, lists.FullList(
-                engine._reader.hypervisors,
+                engine.source.hypervisors,
                 {name: self.view(name) for name in self.hosts},
                 self.waiting_list(), NOW, 0.0)))
         while engine._lists_read:

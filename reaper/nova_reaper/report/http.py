@@ -314,14 +314,10 @@ class Shown:
 
         :raises: rest.RequestFailed
         """
-        return self._engine.find(server)
+        return self._engine.source.nova.find(server)
 
     def rehearse(self, server: nova.NovaServer) -> str | None:
-        """Begin a rehearsal of the end of a server.
-
-        :param server: as Nova shows it now
-        :returns: why no rehearsal begins, in a sentence; None if it has begun
-        """
+        """Begin a rehearsal, as Attempts.rehearse() does."""
         with self._engine.lock:
             return self._engine.rehearse(server)
 
@@ -451,14 +447,10 @@ class Api:
             # must not say that nobody is.
             raise exc.HTTPServiceUnavailable(
                 'This reaper stands by: ask the active one.')
-        if path == '/v1/pending':
-            return self._list(request)
-        if path == '/v1/notices':
-            return self._notices(request)
-        if path == '/v1/probe':
-            return self._probe(request)
-        if path == '/v1/servers':
-            return self._servers(request)
+        handlers = {'/v1/pending': self._list, '/v1/notices': self._notices,
+                    '/v1/probe': self._probe, '/v1/servers': self._servers}
+        if path in handlers:
+            return handlers[path](request)
         if rehearsed:
             return self._rehearse(request, rehearsed[1])
         head, _, server = path.rpartition('/')

@@ -237,7 +237,7 @@ class FillTestCase(EngineTestCase):
         self.turns(5)
         self.nova.finish(other)
         with mock.patch.object(
-                self.engine._reader, 'read_host',
+                self.engine.source, 'read_host',
                 side_effect=rest.Unavailable('placement', 'x', 'No.')):
             self.hint(bus.Kind.HOST, host='h1')
             self.turns(3)

@@ -87,8 +87,8 @@ class FirstHostsTestCase(ManyHostsTestCase):
     def test_hosts_are_read_once(self) -> None:
         self.add_waiting('w', 8, project='p')
         with mock.patch.object(
-                self.engine._reader, 'read_host',
-                wraps=self.engine._reader.read_host) as read:
+                self.engine.source, 'read_host',
+                wraps=self.engine.source.read_host) as read:
             self.turns(1)
         names = [call.args[0] for call in read.call_args_list]
         self.assertEqual('h7', names[0])
@@ -198,7 +198,7 @@ class FirstHostsTestCase(ManyHostsTestCase):
     def test_a_host_fails(self) -> None:
         self.nova.delete(self.victims.pop())
         waiting = self.add_waiting('w', 8)
-        read, failed = self.engine._reader.read_host, set[str]()
+        read, failed = self.engine.source.read_host, set[str]()
 
         def fail(name: str, *args: Any, **kwargs: Any) -> Any:
             if name == 'h6' and name not in failed:
@@ -206,7 +206,7 @@ class FirstHostsTestCase(ManyHostsTestCase):
                 raise rest.Unavailable('placement', 'GET', 'No.')
             return read(name, *args, **kwargs)
 
-        with mock.patch.object(self.engine._reader, 'read_host', fail):
+        with mock.patch.object(self.engine.source, 'read_host', fail):
             self.turns(10)
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual({'h6'}, failed)

@@ -241,17 +241,17 @@ class FirstListTestCase(LateTestCase):
     def test_it_is_known_afterwards(self) -> None:
         self.nova.add_host('h1', 8)
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
-        listed = self.engine._reader.nova.servers
+        listed = self.engine.source.nova.servers
 
         def listing(**query: str) -> Any:
             found = list(listed(**query))
-            if not self.engine._reader._marked:
-                self.engine._reader.read_server(victim)
+            if not self.engine.source._marked:
+                self.engine.source.read_server(victim)
             return found
 
-        with mock.patch.object(self.engine._reader.nova, 'servers', listing):
+        with mock.patch.object(self.engine.source.nova, 'servers', listing):
             self.turns(3)
-        self.assertIn(victim, self.engine._reader.preemptible)
+        self.assertIn(victim, self.engine.source.preemptible)
 
 
 class JobsTestCase(LateTestCase):
@@ -318,7 +318,7 @@ class HintTestCase(LateTestCase):
         del self.nova.servers[shelved]
         self.hint(bus.Kind.ENDED, server=shelved, preemptible=True)
         self.turns(2)
-        self.assertNotIn(shelved, self.engine._reader.preemptible)
+        self.assertNotIn(shelved, self.engine.source.preemptible)
         self.hint(bus.Kind.ENDED, server=shelved, preemptible=True)
         self.turns(2)
         self.assertNotIn(shelved, self.engine.world.servers)

@@ -121,13 +121,13 @@ class StandbyTestCase(test_engine.EngineTestCase):
         old = self.nova.add_server('old', 1, preemptible=True)
         self.nova.servers[old]['status'] = 'ACTIVE'
         self.turns(5)
-        self.assertIn(old, self.engine._reader.preemptible)
+        self.assertIn(old, self.engine.source.preemptible)
         self.offset += 200
         self.nova.delete(old)
         new = self.nova.add_server('new', 1, preemptible=True)
         self.nova.servers[new].update(status='ACTIVE', updated='2100')
         self._take_over()
-        self.assertEqual({new}, set(self.engine._reader.preemptible))
+        self.assertEqual({new}, set(self.engine.source.preemptible))
 
     def test_what_was_begun_is_begun_again(self) -> None:
         self.engine.guard.active = True

@@ -199,7 +199,7 @@ class OthersTestCase(test_engine.EngineTestCase):
             # There is room in the moment in which it is given up.
             self.nova.add_host('h2', 8)
             self.hint(bus.Kind.SHAPE)
-            self.engine._put_host(self.engine._reader.read_host(
+            self.engine._put_host(self.engine.source.read_host(
                 'h1') or self.fail('no host'))
             self.assertNotIn(waiting, self.engine.world.queue)
             return give_up(server)

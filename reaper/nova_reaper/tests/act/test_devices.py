@@ -31,7 +31,7 @@ class TwoHostsTestCase(test_engine.EngineTestCase):
 
     def hint_of_h1(self) -> None:
         """Something has changed on the first host."""
-        self.engine._reader.read_preemptible()
+        self.engine.source.read_preemptible()
         self.engine._hosts.read('h1', whole=True)
 
 

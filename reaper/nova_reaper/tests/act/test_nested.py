@@ -191,9 +191,9 @@ class NestedTestCase(NestedBase):
         self.wait()
         self.turns(10)
         gone = self.room.add_host('gone', self.host, VGPU=1)
-        self.engine._reader.trees = {self.host: [*self.gpus, gone]}
+        self.engine.source.trees = {self.host: [*self.gpus, gone]}
         self.room.client.request('DELETE', f'/resource_providers/{gone}')
-        view = self.engine._reader.read_host('h1')
+        view = self.engine.source.read_host('h1')
         assert view is not None
         self.assertEqual(self.gpus, [one.name for one in view.host.providers])
 

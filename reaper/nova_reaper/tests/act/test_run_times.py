@@ -426,7 +426,7 @@ class CrashTestCase(RunTimeTestCase):
         self.engine.guard.active = False
         self.turns(2)
         self.assertEqual({}, self.engine.attempts.under_way)
-        self.assertLessEqual(self.engine._reader._avoided[server],
+        self.assertLessEqual(self.engine.source._avoided[server],
                              time.monotonic())
 
 

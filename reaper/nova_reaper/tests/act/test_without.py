@@ -262,7 +262,7 @@ class NodesTestCase(test_engine.EngineTestCase):
                  for node in (0, 1) for preemptible in (True, False)]
         waiting = self.waits(*there)
         self.nova.delete(there[1])
-        self.engine._reader.read_preemptible()
+        self.engine.source.read_preemptible()
         self.engine._hosts.read('h1', whole=True)
         self.turns(60)
         self.assertEqual('ACTIVE', self.status(waiting))

@@ -43,8 +43,8 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
         self.nova.add_host('h1', 8)
         self.nova.add_server('s', 8, 'h1', preemptible=True, metadata={
             'reaper:for': other, 'reaper:terminate_at': 'x'})
-        self.engine._reader.read_preemptible()
-        self.assertEqual([], self.engine._reader.under_notice())
+        self.engine.source.read_preemptible()
+        self.assertEqual([], self.engine.source.under_notice())
 
     def test_one_that_waits_itself(self) -> None:
         self.conf.set_override('mode', 'fill', 'reaper')
@@ -55,7 +55,7 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
             self.nova.hosts['h1']: {'VCPU': 8, 'MEMORY_MB': 8192}})
         self.nova.add_server('x', 1, preemptible=True, metadata={
             'reaper:for': waiting, 'reaper:terminate_at': 'x'})
-        self.engine._reader.read_preemptible()
+        self.engine.source.read_preemptible()
         read = self.engine._lists.read_one(waiting, {})
         assert read
         self.engine.world.put_server(*read)

@@ -80,7 +80,7 @@ class FewHostsTestCase(SevenHostsTestCase):
             if len(self.nova.judged) == 2:
                 self.nova.finish(pinned)
                 self.engine._refreshed(
-                    'h0', self.engine._reader.read_host('h0'))
+                    'h0', self.engine.source.read_host('h0'))
             return answer
 
         self.turns(5)

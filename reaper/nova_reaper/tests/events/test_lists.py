@@ -261,7 +261,7 @@ class ChangesTestCase(test_engine.EngineTestCase):
 
     def test_servers_that_begin_and_cease_to_wait(self) -> None:
         first = self.nova.add_server('w', 8)
-        with mock.patch.object(self.engine._reader, 'read_preemptible') as all:
+        with mock.patch.object(self.engine.source, 'read_preemptible') as all:
             self.read()
             self.assertIn(first, self.engine.world.queue)
             self.nova.delete(first)
@@ -284,7 +284,7 @@ class ChangesTestCase(test_engine.EngineTestCase):
         self.assertFalse(self.engine._lists_read)
 
     def test_a_host_that_fails_spoils_itself_alone(self) -> None:
-        read, failing = self.engine._reader.read_host, ['h2']
+        read, failing = self.engine.source.read_host, ['h2']
 
         def fail(name: str, *args: Any, **more: Any) -> Any:
             if name in failing:
@@ -292,9 +292,9 @@ class ChangesTestCase(test_engine.EngineTestCase):
             return read(name, *args, **more)
 
         waiting = self.nova.add_server('w', 8)
-        with mock.patch.object(self.engine._reader, 'read_host', fail):
+        with mock.patch.object(self.engine.source, 'read_host', fail):
             self.engine = self.start()
-            with mock.patch.object(self.engine._reader, 'read_host', fail):
+            with mock.patch.object(self.engine.source, 'read_host', fail):
                 self.turns(4)
                 self.assertEqual(set(self.nova.hosts) - {'h2'},
                                  set(self.engine.world.views))
@@ -305,7 +305,7 @@ class ChangesTestCase(test_engine.EngineTestCase):
 
     def test_many_hosts_that_fail_spoil_the_list(self) -> None:
         with mock.patch.object(
-                self.engine._reader, 'read_host',
+                self.engine.source, 'read_host',
                 side_effect=rest.Unavailable('placement', 'x', 'No.', 500)):
             self.assertRaises(rest.Unavailable,
                               self.engine._lists.read_hosts)

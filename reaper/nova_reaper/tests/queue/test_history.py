@@ -361,7 +361,7 @@ class FailedTestCase(test_engine.EngineTestCase):
     def forbid(self, project: str) -> None:
         """Have the operator say that servers of a project do not wait."""
         self.useFixture(fixtures.MockPatchObject(
-            self.engine._reader._keystone, 'project_properties',
+            self.engine.source._keystone, 'project_properties',
             lambda: {project: {'reaper:wait': 'never'}}))
 
     def add_failed(self, **others: Any) -> str:
