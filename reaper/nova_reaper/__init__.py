@@ -5,7 +5,7 @@
 The way through, a package for each step:
 
 ``events``  what is heard (notifications) and read (lists, hosts)
-``cloud``   what is known of hosts and servers, in one ``World``
+``cloud``   hosts and servers, and the arrays in which they are kept
 ``queue``   which of the servers that wait is next
 ``decide``  where it goes, and which servers are ended for it
 ``act``     attempts: hold, notice, swap, end, rebuild; and their recovery

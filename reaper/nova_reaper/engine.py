@@ -30,8 +30,8 @@ from nova_reaper.act.attempts import Step
 from nova_reaper.act import recovery
 from nova_reaper.act import steps
 from nova_reaper.clients import nova
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper.events import bus
 from nova_reaper.events import lists

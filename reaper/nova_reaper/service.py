@@ -33,7 +33,7 @@ from nova_reaper.act import steps
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
-from nova_reaper.cloud import shapes
+from nova_reaper.clients import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus

@@ -17,9 +17,9 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
 from nova_reaper.events import reader
 from nova_reaper.queue import queue as queue_module

@@ -30,11 +30,11 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
-from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
 from nova_reaper.events import reader
 from nova_reaper.queue import queue

@@ -16,9 +16,9 @@ from nova_reaper.act import attempts
 from nova_reaper.act.attempts import Victim
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Stage
-from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper.report import journal

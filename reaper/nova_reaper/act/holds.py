@@ -17,8 +17,8 @@ from oslo_log import log
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.cloud import ways
 
 LOG = log.getLogger(__name__)

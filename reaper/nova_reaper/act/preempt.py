@@ -26,11 +26,11 @@ from nova_reaper.act import holds
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
-from nova_reaper.cloud import shapes
 from nova_reaper.report import health
 from nova_reaper.report import journal
 

@@ -50,9 +50,9 @@ from nova_reaper.act import holds
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Stage
-from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.report import health
 

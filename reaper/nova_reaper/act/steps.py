@@ -21,9 +21,9 @@ from nova_reaper.act import preempt
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
-from nova_reaper.cloud import shapes
 from nova_reaper.report import store
 from nova_reaper import world
 

@@ -23,8 +23,8 @@ import requests
 
 from nova_reaper.cli import main as main_module
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper.events import lists
 from nova_reaper.events import reader

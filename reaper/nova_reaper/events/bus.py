@@ -19,7 +19,7 @@ from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
 
-from nova_reaper.cloud import shapes
+from nova_reaper.clients import shapes
 
 LOG = log.getLogger(__name__)
 

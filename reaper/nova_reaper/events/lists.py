@@ -28,8 +28,8 @@ from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 
 LOG = log.getLogger(__name__)

@@ -35,8 +35,8 @@ from webob import exc
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
 from nova_reaper import engine as engine_module
 from nova_reaper.queue import queue

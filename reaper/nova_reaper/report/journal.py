@@ -46,8 +46,8 @@ import requests
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper.report import store as store_module
 from nova_reaper.report.store import Kind

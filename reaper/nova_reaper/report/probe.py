@@ -20,8 +20,8 @@ from typing import Any
 from oslo_utils import timeutils
 
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import engine as engine_module
 
 # A probe is for so many servers at most, and may hold the engine up for so

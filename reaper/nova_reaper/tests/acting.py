@@ -13,8 +13,8 @@ from nova_reaper.act import attempts
 from nova_reaper.act import ending
 from nova_reaper.act import steps
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper import tests

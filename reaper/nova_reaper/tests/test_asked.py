@@ -7,8 +7,8 @@ import dataclasses
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import tests
 from nova_reaper.tests import test_engine
 

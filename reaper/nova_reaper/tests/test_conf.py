@@ -15,8 +15,8 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from nova_reaper.clients import nova
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper.report import http
 from nova_reaper import tests

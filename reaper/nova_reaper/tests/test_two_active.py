@@ -18,8 +18,8 @@ from nova_reaper.act import attempts
 from nova_reaper.act.attempts import Step
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import service
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes

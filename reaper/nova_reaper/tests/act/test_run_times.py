@@ -10,7 +10,7 @@ from unittest import mock
 from oslo_utils import timeutils
 
 from nova_reaper.act.attempts import Step
-from nova_reaper.cloud import shapes
+from nova_reaper.clients import shapes
 from nova_reaper.report import journal
 from nova_reaper.report import store
 from nova_reaper.tests.act import test_recovery
@@ -313,7 +313,7 @@ class ProjectTestCase(RunTimeTestCase):
         shapes._warn_once.cache_clear()
         self.set(max_run_time='a day')
         server = self.add(age=9000)
-        with self.assertLogs('nova_reaper.cloud.shapes', 'WARNING') as log:
+        with self.assertLogs('nova_reaper.clients.shapes', 'WARNING') as log:
             self.turns(30, 10)
         self.assertTrue(self.lives(server))
         self.assertEqual(1, len(log.output))

@@ -5,8 +5,8 @@
 import dataclasses
 from typing import Any
 
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
 from nova_reaper.events import bus
 from nova_reaper import tests

@@ -10,8 +10,8 @@ import fixtures
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.decide import choose
 from nova_reaper.events import bus
 from nova_reaper import tests

@@ -9,8 +9,8 @@ from urllib import parse
 
 from nova_reaper.act import holds
 from nova_reaper.clients import placement
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper.cloud import ways
 from nova_reaper import tests
 from nova_reaper.tests import brute_force

@@ -8,8 +8,8 @@ import fixtures
 
 from nova_reaper.clients import nova
 from nova_reaper.clients import rest
+from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import shapes
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import lists
