@@ -7,6 +7,7 @@ transaction if one consumer has changed. So one write proves that there is
 room, holds the room, and is the lock between two reapers.
 """
 
+import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -91,13 +92,17 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
     :param held: the amounts that are held for the request already
     :returns: None if there is not room enough
     """
-    gone = list(victims)
-    way = next(ways.find(request, [ways.Node(
-        one.uuid, one.inventory, model.total(
-            one.free, held.get(one.uuid, {}), *(
-                one.consumers[uuid].resources for uuid in gone
-                if uuid in one.consumers)), one.traits, one.shared,
-        one.aggregates) for one in tree]), None)
+    gone = set(victims)
+    nodes = []
+    for one in tree:
+        used = collections.Counter[str]()
+        for consumer, share in one.consumers.items():
+            if consumer not in gone:
+                used.update(share.resources)
+        used.subtract(held.get(one.uuid, {}))
+        nodes.append(model.Provider(one.uuid, one.inventory, used, one.traits,
+                                    one.shared, one.aggregates))
+    way = next(ways.find(request, nodes), None)
     return None if way is None else ways.by_provider(way)
 
 

@@ -51,7 +51,6 @@ _COMMON = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB', 'MEM_ENCRYPTION_CONTEXT',
 TOP = 6
 _ROWS = 64
 _MASKS = 256
-_MOST = 1 << 60
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -662,13 +661,13 @@ class _Share:
     """A provider that shares what it has with hosts.
 
     :ivar used: what all its consumers have
-    :ivar node: the provider with what is left, without what plans take
+    :ivar node: the provider as it will be, with the plans
     :ivar rows: whether the provider shares with the host of a row
     """
 
     provider: model.Provider
     used: Mapping[str, int]
-    node: ways.Node
+    node: model.Provider
     rows: Bools
 
 
@@ -737,9 +736,9 @@ class Index:
             (self.largest, 0), (self._least, 1), (self._most, model.MAX_INT),
             (self._step, 1), (self._owners, 0))
         self._empty_rows = list(range(_ROWS - 1, -1, -1))
-        # By row: the providers of hosts with several providers. By name: the
-        # sharing providers.
-        self._nodes: dict[int, list[ways.Node]] = {}
+        # By row: the providers of the host that do not share, as they will
+        # be with the plans. By name: the sharing providers.
+        self._nodes: dict[int, list[model.Provider]] = {}
         self._shares: dict[str, _Share] = {}
         self.kind_of = np.zeros(_ROWS, np.int64)
         self._kinds: dict[object, int] = {}
@@ -864,7 +863,8 @@ class Index:
                     free = _at_most(free, rows[Lack.SERVER], amount - 1)
                 result.append(Need(name, self.classes[name], amount, free))
         if rows[Lack.DEVICES]:
-            enough = np.full(len(self.hosts) if row is None else 1, _MOST)
+            enough = np.full(len(self.hosts) if row is None else 1,
+                             model.MOST)
             free = _at_most(enough, rows[Lack.DEVICES], 0)
             result += [Need(DEVICE + alias, self._column(DEVICE + alias),
                             amount, free) for alias, amount in shape.devices]
@@ -963,28 +963,21 @@ class Index:
         return rows
 
     def nodes(self, row: int, gone: Iterable[model.Server] = (),
-              empty: bool = False) -> list[ways.Node]:
-        """Return the providers of a host, its own first.
+              empty: bool = False) -> list[model.Provider]:
+        """Return the providers of a host with the plans, its own first.
 
-        :param gone: servers of the host whose amounts count as left
+        :param gone: servers of the host that count as gone
         :param empty: whether no server has anything
         """
         host = self.hosts[row]
         assert host is not None
-        nodes = self._nodes.get(row) or [ways.Node(
-            model.OWN, host.inventory, {
-                name: int(self.free[self.classes[name]][row])
-                for name in host.inventory}, host.traits)]
-        nodes = nodes + [self._shares[one.name].node
-                         for one in host.providers if one.shared]
-        if empty:
-            return [dataclasses.replace(node, left={
-                name: item.capacity for name, item in node.inventory.items()})
-                for node in nodes]
+        nodes = self._nodes[row] + [self._shares[one.name].node
+                                    for one in host.providers if one.shared]
         gone = list(gone)
-        return [dataclasses.replace(node, left=model.total(
-            node.left, *(server.of(node.name) for server in gone)))
-            for node in nodes] if gone else nodes
+        if not (empty or gone):
+            return nodes
+        return [dataclasses.replace(node, used={} if empty else _used(
+            node, (), gone)) for node in nodes]
 
     def place(self, shape: model.Shape, host: str, victims: Collection[str]
               ) -> Mapping[str, Mapping[str, int]]:
@@ -1059,21 +1052,18 @@ class Index:
         return having
 
     def _put_fit(self, row: int, host: model.Host) -> None:
-        below = host.below
+        providers = host.all_providers
         self.kind_of[row] = self._kinds.setdefault(tuple(
             (frozenset(one.inventory.items()), one.traits, one.shared and (
-                one.aggregates)) for one in (
-                    model.Provider('', host.inventory, traits=host.traits),
-                    *host.providers)), len(self._kinds))
+                one.aggregates)) for one in providers), len(self._kinds))
         for name, column in self.classes.items():
-            items = _all_of(host, name) if name in below else [
-                host.inventory[name]] if name in host.inventory else []
+            items = [one.inventory[name] for one in providers
+                     if name in one.inventory]
             inventory = _as_one(items)
             self._owners[column][row] = len(items)
             self.capacity[column][row] = (
-                NONE if inventory is None
-                else min(inventory.capacity, _MOST))
-            if inventory is not None:
+                inventory.capacity if inventory else NONE)
+            if inventory:
                 self._least[column][row] = inventory.min_unit
                 self._most[column][row] = inventory.max_unit
                 self._step[column][row] = inventory.step_size
@@ -1095,17 +1085,14 @@ class Index:
         taken = frozenset().union(*(plan.victims for plan in plans))
         self.slots.put(row, servers, taken)
         going = [server for server in servers if server.id in taken]
-        used = _used(model.OWN, host.used, plans, going)
         where = self.slots.segment(row)
-        self._nodes.pop(row, None)
         self.single[row] = _is_single(host, servers)
-        sums = self._put_nodes(
-            row, host, used, plans, going) if host.providers else {}
+        self._nodes[row] = [
+            dataclasses.replace(one, used=_used(one, plans, going))
+            for one in host.all_providers if not one.shared]
+        left = _sums(self.nodes(row))
         for name, column in self.classes.items():
-            capacity = int(self.capacity[column][row])
-            self.free[column][row] = (
-                NONE if capacity == NONE else
-                sums[name] if name in sums else capacity - used.get(name, 0))
+            self.free[column][row] = min(left.get(name, NONE), model.MOST)
             amounts = sorted(self.slots.amounts[column][where][
                 self.slots.endable[where]].tolist(), reverse=True)
             self.endable[column][row] = sum(amounts)
@@ -1114,32 +1101,6 @@ class Index:
                 itertools.accumulate(amounts[:TOP]))
         self.version += 1
         self.changed[row] = self.version
-
-    def _put_nodes(self, row: int, host: model.Host, own: Mapping[str, int],
-                   plans: Collection[Plan], going: Sequence[model.Server]
-                   ) -> dict[str, int]:
-        """Find out what each of several providers of a host has left.
-
-        :param own: what is used of the host's own provider
-        :returns: for the classes that providers besides the host's own have,
-            the sums of what is left; an overcommitted provider has nothing
-            left of a class that several providers have
-        """
-        self._nodes[row] = nodes = [_node(
-            model.OWN, host.inventory, own, host.traits)]
-        for one in host.providers:
-            if not one.shared:
-                nodes.append(_node(
-                    one.name, one.inventory,
-                    _used(one.name, one.used, plans, going), one.traits))
-        left: dict[str, list[int]] = {}
-        below = host.below
-        for node in self.nodes(row):
-            for name, amount in node.left.items():
-                left.setdefault(name, []).append(amount)
-        return {name: amounts[0] if len(amounts) == 1 else
-                sum(max(amount, 0) for amount in amounts)
-                for name, amounts in left.items() if name in below}
 
     def _put_shares(self, row: int, before: model.Host | None,
                     host: model.Host) -> None:
@@ -1152,7 +1113,7 @@ class Index:
                 share = self._shares.get(one.name)
                 if share is None:
                     share = self._shares[one.name] = _Share(
-                        one, one.used, ways.Node(one.name, {}, {}),
+                        one, one.used, model.Provider(one.name, {}),
                         np.zeros(len(self.hosts), np.bool_))
                 share.rows[row] = True
                 if share.provider != one or not share.node.inventory:
@@ -1165,14 +1126,11 @@ class Index:
 
     def _count_share(self, share: _Share) -> None:
         """Find out again what is left of a provider that shares."""
-        one, before = share.provider, share.node.left
-        plans = self.plans.values()
+        before, plans = share.node.left, self.plans.values()
         going = [server for plan in plans for victim in plan.victims
                  if (server := self.slots.find(victim))]
-        share.node = dataclasses.replace(
-            _node(one.name, one.inventory, _used(
-                one.name, share.used, plans, going), one.traits),
-            shared=True, aggregates=one.aggregates)
+        one = dataclasses.replace(share.provider, used=share.used)
+        share.node = dataclasses.replace(one, used=_used(one, plans, going))
         for name, left in share.node.left.items():
             # The free room of hosts has what was left before.
             old = before.get(name, left)
@@ -1242,8 +1200,7 @@ def _when_empty(host: model.Host) -> object:
 def _is_single(host: model.Host, servers: Iterable[model.Server]) -> bool:
     """Return whether one provider has each class, also what servers have."""
     owner: dict[str, str] = {}
-    for provider in (model.Provider(model.OWN, host.inventory),
-                     *host.providers) if host.providers else ():
+    for provider in host.all_providers if host.providers else ():
         for name in provider.inventory:
             if owner.setdefault(name, provider.name) != provider.name:
                 return False
@@ -1253,28 +1210,29 @@ def _is_single(host: model.Host, servers: Iterable[model.Server]) -> bool:
         for name in server.of(provider))
 
 
-def _used(provider: str, used: Mapping[str, int], plans: Iterable[Plan],
+def _used(one: model.Provider, plans: Iterable[Plan],
           going: Iterable[model.Server]) -> dict[str, int]:
     """Return what is used with plans, and without servers that go."""
-    sums = dict(model.total(used, *(plan.of(provider) for plan in plans)))
+    sums = dict(model.total(one.used, *(plan.of(one.name) for plan in plans)))
     for server in going:
-        for name, amount in server.of(provider).items():
+        for name, amount in server.of(one.name).items():
             sums[name] = sums.get(name, 0) - amount
     return sums
 
 
-def _node(name: str, inventory: Mapping[str, model.Inventory],
-          used: Mapping[str, int], traits: frozenset[str]) -> ways.Node:
-    return ways.Node(name, inventory, {
-        key: item.capacity - used.get(key, 0)
-        for key, item in inventory.items()}, traits)
+def _sums(providers: Iterable[model.Provider]) -> dict[str, int]:
+    """Return the sums of what is left.
 
-
-def _all_of(host: model.Host, name: str) -> list[model.Inventory]:
-    """Return what each provider of a host has of a class."""
-    return [inventory[name] for inventory in (
-        host.inventory, *(one.inventory for one in host.providers))
-        if name in inventory]
+    An overcommitted provider has nothing left of a class that several
+    providers have.
+    """
+    left: dict[str, list[int]] = {}
+    for one in providers:
+        for name, amount in one.left.items():
+            left.setdefault(name, []).append(amount)
+    return {name: amounts[0] if len(amounts) == 1 else
+            sum(max(amount, 0) for amount in amounts)
+            for name, amounts in left.items()}
 
 
 def _as_one(items: Sequence[model.Inventory]) -> model.Inventory | None:

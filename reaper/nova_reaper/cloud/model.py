@@ -17,6 +17,8 @@ from typing import overload
 
 # Placement's own largest value of a max_unit and of a total.
 MAX_INT = 0x7FFFFFFF
+# The largest amount that a host has: Placement takes any allocation ratio.
+MOST = 1 << 60
 # The longest time in seconds: sums of several such times are valid times, too.
 MAX_SECONDS = 100 * 366 * 86400
 # Names of a host's own provider, and of a provider that is not known.
@@ -152,15 +154,17 @@ class Inventory:
     @property
     def capacity(self) -> int:
         """How much can be allocated: (total - reserved) * allocation_ratio."""
-        return math.floor((self.total - self.reserved) * self.allocation_ratio)
+        return min(MOST, math.floor(
+            (self.total - self.reserved) * self.allocation_ratio))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider below that of a host, such as a GPU, or a sharing provider.
+    """A provider of a host: its own, one below, such as a GPU, or one shared.
 
     :ivar name: no other provider of the host has the name; a provider that
         shares has the same name on all hosts
+    :ivar used: what all consumers have of each resource class
     :ivar shared: whether the provider shares what it has with several hosts
     :ivar aggregates: of a sharing provider, the aggregates that ``member_of``
         of a request is compared with
@@ -172,6 +176,13 @@ class Provider:
     traits: frozenset[str] = frozenset()
     shared: bool = False
     aggregates: frozenset[str] = frozenset()
+
+    @property
+    def left(self) -> dict[str, int]:
+        """How much may be allocated of each class, less than 0 if too much is.
+        """
+        return {name: item.capacity - self.used.get(name, 0)
+                for name, item in self.inventory.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,6 +208,12 @@ class Host:
     uuid: str = ''
     generation: int | None = None
     providers: tuple[Provider, ...] = ()
+
+    @property
+    def all_providers(self) -> tuple[Provider, ...]:
+        """The host's own provider, and the others."""
+        return (Provider(OWN, self.inventory, self.used, self.traits),
+                *self.providers)
 
     @property
     def below(self) -> set[str]:

@@ -13,7 +13,6 @@ required aggregates.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 
 from nova_reaper.cloud import model
 
@@ -25,24 +24,7 @@ STEPS = 20_000
 Way = Mapping[tuple[str, str], int]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Node:
-    """A provider of a host.
-
-    :ivar left: how much may be allocated of each resource class
-    :ivar shared: whether the provider shares with other hosts, too
-    :ivar aggregates: the aggregates of a sharing provider
-    """
-
-    name: str
-    inventory: Mapping[str, model.Inventory]
-    left: Mapping[str, int]
-    traits: frozenset[str] = frozenset()
-    shared: bool = False
-    aggregates: frozenset[str] = frozenset()
-
-
-def find(shape: model.Shape, nodes: Sequence[Node],
+def find(shape: model.Shape, nodes: Sequence[model.Provider],
          steps: Iterator[int] | None = None) -> Iterator[Way]:
     """Yield ways in which a host can give what a shape asks for, MOST at most.
 
@@ -82,8 +64,9 @@ def by_provider(way: Way) -> dict[str, dict[str, int]]:
 
 
 def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
-             nodes: Sequence[Node], steps: Iterator[int], chosen: list[int],
-             taken: dict[tuple[int, str], int]) -> Iterator[list[int]]:
+             nodes: Sequence[model.Provider], steps: Iterator[int],
+             chosen: list[int], taken: dict[tuple[int, str], int]
+             ) -> Iterator[list[int]]:
     """Yield the numbers of the nodes that give the parts."""
     if len(chosen) == len(parts):
         if shape.spread is None or _have(
@@ -110,18 +93,20 @@ def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],
                                 [*chosen, at], taken | sums)
 
 
-def _gives(node: Node, name: str, amount: int, together: int) -> bool:
+def _gives(node: model.Provider, name: str, amount: int, together: int
+           ) -> bool:
     """Return whether a provider can give an amount of a class.
 
     :param together: the amount with what other parts take there
     """
     item = node.inventory.get(name)
     return item is not None and (
-        together <= min(node.left.get(name, 0), item.max_unit) and
+        together <= min(item.capacity - node.used.get(name, 0),
+                        item.max_unit) and
         amount >= item.min_unit and amount % item.step_size == 0)
 
 
-def admits(shape: model.Shape, node: Node | model.Provider) -> bool:
+def admits(shape: model.Shape, node: model.Provider) -> bool:
     """Return whether a provider may give resources that are in no group.
 
     The aggregates of a host are those of all providers of its tree. A
@@ -131,7 +116,7 @@ def admits(shape: model.Shape, node: Node | model.Provider) -> bool:
         node.aggregates, shape.member_of)
 
 
-def _have(nodes: Sequence[Node], required: frozenset[str]) -> bool:
+def _have(nodes: Sequence[model.Provider], required: frozenset[str]) -> bool:
     """Return whether nodes together have the traits, and none forbidden."""
     return _match(frozenset().union(*(node.traits for node in nodes)),
                   required)

@@ -22,10 +22,10 @@ TRAITS = ('CUSTOM_A', 'CUSTOM_B')
 Given = frozenset[tuple[str, str, int]]
 
 
-def nodes_of(tree: Sequence[placement.Provider]) -> list[ways.Node]:
+def nodes_of(tree: Sequence[placement.Provider]) -> list[model.Provider]:
     """The providers of a host, as ways.find() takes them."""
-    return [ways.Node(one.uuid, one.inventory, one.free, one.traits,
-                      one.shared, one.aggregates) for one in tree]
+    return [model.Provider(one.uuid, one.inventory, one.used, one.traits,
+                           one.shared, one.aggregates) for one in tree]
 
 
 def offered(answer: Any) -> set[Given]:
@@ -36,7 +36,8 @@ def offered(answer: Any) -> set[Given]:
         for request in answer['allocation_requests']}
 
 
-def found_by(shape: model.Shape, nodes: Sequence[ways.Node]) -> set[Given]:
+def found_by(shape: model.Shape, nodes: Sequence[model.Provider]
+             ) -> set[Given]:
     """What ways.find() finds."""
     return {frozenset((provider, name, amount)
                       for (provider, name), amount in way.items())
@@ -204,12 +205,11 @@ class SharedTestCase(PlacementTestCase):
 class ManyTestCase(tests.TestCase):
     """More ways than can be looked at."""
 
-    def nodes(self, count: int, **inventory: int) -> list[ways.Node]:
+    def nodes(self, count: int, **inventory: int) -> list[model.Provider]:
         items = {name: model.Inventory(total)
                  for name, total in inventory.items()}
-        return [ways.Node('', {'VCPU': model.Inventory(8)}, {'VCPU': 8}),
-                *(ways.Node(f'g{at}', items, inventory)
-                  for at in range(count))]
+        return [model.Provider('', {'VCPU': model.Inventory(8)}),
+                *(model.Provider(f'g{at}', items) for at in range(count))]
 
     def shape(self, *groups: dict[str, int]) -> model.Shape:
         return model.Shape.of(
