@@ -151,8 +151,8 @@ def _once(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     if options.do:
         return _once_done(conf, services, meters, options.timeout)
     cloud = take_snapshot(conf, services)
-    main_module.show(simulate.simulate(cloud), options.json,
-                     main_module.names_of(cloud))
+    main_module.show({'decisions': simulate.simulate(cloud)}, options.json,
+                     cloud)
     return 0
 
 

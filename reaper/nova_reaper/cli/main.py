@@ -3,7 +3,6 @@
 """The command line of nova-reaper."""
 
 import argparse
-from collections.abc import Mapping
 import datetime
 from importlib import metadata
 import io
@@ -112,7 +111,7 @@ def _simulate(options: argparse.Namespace) -> int:
                      f'{error.strerror}')
     if sys.stdout is None:
         return _tell('nova-reaper simulate: there is no standard output')
-    _print(report, options.json, names_of(cloud))
+    show(report, options.json, cloud)
     return 0
 
 
@@ -155,25 +154,16 @@ def _give_up(output: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
-def names_of(cloud: simulate.Snapshot) -> dict[str, str]:
-    """Return the names of the servers that have a name, by their IDs."""
+def show(report: dict[str, Any], as_json: bool, cloud: simulate.Snapshot
+         ) -> None:
+    """Print decisions or a report of planning.run(), as JSON or tables.
+
+    :param cloud: has the names of servers, for the tables
+    """
     servers: tuple[model.Waiting | model.Server, ...] = (
         *cloud.waiting, *cloud.servers)
-    return {server.id: server.name for server in servers if server.name}
+    names = {server.id: server.name for server in servers}
 
-
-def show(decisions: list[model.Decision], as_json: bool,
-         names: Mapping[str, str]) -> None:
-    """Print decisions, as JSON or as a table.
-
-    :param names: the names of servers by their IDs, for the table
-    """
-    _print({'decisions': decisions}, as_json, names)
-
-
-def _print(report: dict[str, Any], as_json: bool,
-           names: Mapping[str, str]) -> None:
-    """Print decisions or a report of planning.run(), as JSON or tables."""
     def named(server: str) -> str:
         name = names.get(server)
         return f'{server} ({name})' if name else server
