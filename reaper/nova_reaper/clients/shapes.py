@@ -11,6 +11,7 @@ zone, hints and project ask Placement for the same. Before the reaper does
 something, it asks which hosts the filters refuse.
 """
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -544,28 +545,22 @@ class Shapes:
             pending = self._nova.pending(server.id, list(hosts.values())[:1])
         # If Nova gives no query, the flavor has to do.
         requests = pending and pending.requests or (query(server),)
-        asked = [shape(request, key, hosts, {*below, *beside})
-                 for request in requests]
-        is_below = _is_below(asked, classes, shared, below)
-        others = [elsewhere(one, classes, shared) for one in asked]
-        if others != asked and not (
-                pending and self._nova.pending(server.id, ()).reason ==
-                model.Reason.NOTHING_FITS):
-            # If Nova says that nothing fits, Nova has asked Placement for all
-            # providers of each host: then nothing is elsewhere.
-            asked = others
-        chosen = _with_devices(
-            asked[_first_possible(asked, classes)], server)
-        if server.shelved or server.failed:
-            # A shelved server was ended to make room, and Nova gives no
-            # verdict on a server in ERROR.
-            chosen = dataclasses.replace(chosen, fill_only=True)
-        answer = Answer(chosen, requests, asked_at=asked_at,
-                        is_below=is_below)
+        # If Nova says that nothing fits, Nova has asked Placement for all
+        # providers of each host: then nothing is elsewhere.
+        answer = dataclasses.replace(answer_for(
+            server, requests, key, hosts, classes, shared, below, beside,
+            lambda: pending is not None and self._nova.pending(
+                server.id, ()).reason == model.Reason.NOTHING_FITS),
+            requests=requests, asked_at=asked_at)
         if pending:
             answer = dataclasses.replace(
                 answer, reason=pending.reason, message=pending.message,
                 advice=pending.advice)
+        else:
+            # A shelved server was ended to make room, and Nova gives no
+            # verdict on a server in ERROR.
+            answer = dataclasses.replace(answer, shape=dataclasses.replace(
+                answer.shape, fill_only=True))
         with self._lock:
             known = self._answers.get(key)
             if known and known.asked_at > asked_at:
@@ -653,48 +648,36 @@ class Shapes:
                     del kept[name]
 
 
-def _is_below(asked: Sequence[model.Shape], classes: Collection[str],
-              shared: Collection[str], below: Collection[str]) -> bool:
-    """Return whether requests may be on providers below hosts' own."""
-    return any(
+def answer_for(server: nova.NovaServer, requests: Sequence[str], key: str,
+               hosts: Mapping[str, str], classes: Collection[str],
+               shared: Collection[str], below: Collection[str],
+               beside: Collection[str] = (),
+               is_nowhere_else: Callable[[], bool] = lambda: False) -> Answer:
+    """Return what a server asks for by the first possible request of some.
+
+    If no request is possible the last counts. The other parameters are those
+    of Shapes.ask().
+
+    :param requests: the queries for Placement, as Nova gives them
+    :param key: tells apart requests for which filters may answer differently
+    :param is_nowhere_else: tells whether hosts are judged by all classes; is
+        called only if that makes a difference
+    :returns: an answer with only the request that was chosen
+    """
+    asked = [shape(request, key, hosts, {*below, *beside})
+             for request in requests]
+    is_below = any(
         one.groups or one.spread and not one.amounts.keys().isdisjoint(
             below) or one.amounts.keys() - OWN - {*classes, *shared}
         for one in asked)
-
-
-def _first_possible(asked: Sequence[model.Shape], classes: Collection[str]
-                    ) -> int:
-    """Return the number of the first possible request, else of the last."""
-    return next((at for at, one in enumerate(asked) if all(
+    others = [elsewhere(one, classes, shared) for one in asked]
+    if others != asked and not is_nowhere_else():
+        asked = others
+    at = next((at for at, one in enumerate(asked) if all(
         name in classes for name, _ in one.resources)), len(asked) - 1)
-
-
-def _with_devices(chosen: model.Shape, server: nova.NovaServer
-                  ) -> model.Shape:
-    return dataclasses.replace(chosen, devices=tuple(
-        sorted(devices(server.flavor).items())))
-
-
-def answer_for(server: nova.NovaServer, requests: Sequence[str],
-               classes: Collection[str], shared: Collection[str],
-               below: Collection[str]) -> Answer:
-    """Return what an unsaved server asks for.
-
-    The answer has only the request that was chosen.
-
-    :param requests: the queries for Placement, as Nova gives them
-    :param classes: the resource classes that some host has
-    :param shared: the resource classes of sharing providers of which it is
-        not known which hosts they share with
-    :param below: the resource classes that providers below hosts' have, and
-        those of the other sharing providers
-    """
-    asked = [shape(request, UNSAVED, {}, below) for request in requests]
-    is_below = _is_below(asked, classes, shared, below)
-    asked = [elsewhere(one, classes, shared) for one in asked]
-    at = _first_possible(asked, classes)
-    return Answer(_with_devices(asked[at], server), (requests[at],),
-                  is_below=is_below)
+    return Answer(dataclasses.replace(asked[at], devices=tuple(
+        sorted(devices(server.flavor).items()))), (requests[at],),
+        is_below=is_below)
 
 
 def waiting(server: nova.NovaServer, answer: Answer,

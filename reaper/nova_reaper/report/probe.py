@@ -145,8 +145,9 @@ class Probe:
                        in self._known.index.totals().items() if total]
         # If Nova refuses every host, it does not say what to ask for.
         answer = shapes.answer_for(
-            server, self._requests or [shapes.query(server)], classes,
-            source.shared, source.below | source.beside)
+            server, self._requests or (shapes.query(server),),
+            shapes.UNSAVED, {}, classes, source.shared,
+            source.below | source.beside)
         # While no server that waits asks for what providers below hosts have,
         # nobody reads these providers.
         self._is_known = not answer.is_below or source.trees is not None
