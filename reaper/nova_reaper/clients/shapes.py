@@ -23,6 +23,7 @@ import re
 import threading
 import time
 from typing import Any
+from typing import TypeVar
 from urllib import parse
 import uuid
 
@@ -36,6 +37,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 
 LOG = log.getLogger(__name__)
+T = TypeVar('T')
 # Properties of flavors, each under our name and under that of Watcher's
 # specification for 2026.2. Ours goes first.
 PREEMPTIBLE = ('reaper:preemptible', 'lifecycle:preemptable')
@@ -70,6 +72,7 @@ OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 SCHEDULER = 'nova-scheduler'
 
 _ACTIONS = frozenset(model.Action)
+_WAITS = {word.value: word for word in model.Wait}
 # A query asks for a trait by a prefix of the trait's name: the prefix for each
 # value of trait:NAME in a flavor, and the traits for each value of
 # hw:cpu_thread_policy.
@@ -125,19 +128,28 @@ def _whole(value: str, lowest: int) -> int | None:
     return None
 
 
-def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
-            lowest: int) -> int | None:
-    """Return the value by flavor, else by project, None if neither has one."""
+def _said(name: str, flavor: nova.Flavor, project: Mapping[str, str],
+          read: Callable[[str], T | None], wanted: str) -> T | None:
+    """Return the value by flavor, else by project, None if neither has one.
+
+    :param read: reads a value; returns None for a value that counts as not set
+    :param wanted: what the value has to be
+    """
     for where, values in ((f'flavor {flavor.name}', flavor.extra_specs),
                           ('a project', project)):
         value = values.get(name)
         if value is None:
             continue
-        if (number := _whole(value, lowest)) is not None:
-            return number
-        _warn_once(f'{name} of {where}', value,
-                   f'a number from {lowest} to {model.MAX_INT}')
+        if (found := read(value)) is not None:
+            return found
+        _warn_once(f'{name} of {where}', value, wanted)
     return None
+
+
+def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
+            lowest: int) -> int | None:
+    return _said(name, flavor, project, lambda value: _whole(value, lowest),
+                 f'a number from {lowest} to {model.MAX_INT}')
 
 
 def priority(flavor: nova.Flavor, project: Mapping[str, str]) -> int:
@@ -180,16 +192,8 @@ def wait(server: nova.NovaServer, project: Mapping[str, str]
     said = server.metadata.get(WAIT, '').strip().lower()
     if said in ('true', 'false'):
         return model.Wait.ALL if said == 'true' else model.Wait.NEVER
-    for where, values in ((f'flavor {server.flavor.name}',
-                           server.flavor.extra_specs), ('a project', project)):
-        value = values.get(WAIT)
-        if value is None:
-            continue
-        try:
-            return model.Wait(value.strip().lower())
-        except ValueError:
-            _warn_once(f'{WAIT} of {where}', value, 'asked, all or never')
-    return None
+    return _said(WAIT, server.flavor, project, lambda value: _WAITS.get(
+        value.strip().lower()), 'asked, all or never')
 
 
 def action(server: nova.NovaServer, most: int) -> model.Action:
