@@ -141,10 +141,7 @@ class Engine:
                     lists.CHANGES in self.jobs)
 
     def turn(self, longest: float = 1.0) -> None:
-        """Wait for news, then do what is to be done.
-
-        :param longest: seconds to wait at most
-        """
+        """Wait for news, at most some seconds, then do what is to be done."""
         hints = self.mailbox.take(self._pause(longest))
         with self.lock:
             if not self.guard.active:
@@ -415,10 +412,7 @@ class Engine:
                 self._begun_in = self._term if self.guard.active else -1
 
     def _ahead_of(self) -> lists.Ahead | None:
-        """Return how to build servers at a start before all hosts are read.
-
-        :returns: None if that is under way or may not be
-        """
+        """Return how to build before all hosts are read, None if not now."""
         if self.listed or not self.guard.active or (
                 self._ahead_in == self._term or lists.AHEAD in self.jobs or
                 self.jobs.runs('attempt ')):

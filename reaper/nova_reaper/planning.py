@@ -273,10 +273,7 @@ class _Course:
 
     def _come(self, waiting: model.Waiting, action: model.Action | None,
               was: model.Server | None = None) -> None:
-        """Have a server wait.
-
-        :param was: the server before it was shelved, if that is known
-        """
+        """Have a server wait, or wait again if it was shelved."""
         self.counts['came'] += was is None
         if not waiting.is_wanted(self.cloud.options.wait):
             self.counts['not_asked'] += 1

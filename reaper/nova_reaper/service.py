@@ -359,10 +359,7 @@ class Reaper:
             self._engine.mailbox.wake()
 
     def wait(self, patience: float | None = None) -> None:
-        """Wait until the engine has stopped, then stop the rest.
-
-        :param patience: seconds to wait for the engine, None for ever
-        """
+        """Wait for the engine, some seconds or for ever; stop the rest."""
         self._thread.join(patience)
         # A step that was begun is done; a list of all hosts is given up.
         self._readers.shutdown(wait=False, cancel_futures=True)

@@ -134,10 +134,7 @@ class Misses:
         self._misses: dict[str, list[Miss]] = {}
 
     def add(self, key: str, miss: Miss) -> int:
-        """Count a miss; returns how many misses the key has.
-
-        :param key: of the shape of the server, or the server's ID
-        """
+        """Count a miss of a shape's key or server's ID; return how many."""
         misses = [*self._current(key, miss.at), miss]
         # Shapes of which no miss counts any more are dropped.
         self._misses = {
@@ -203,10 +200,7 @@ class World:
         self._oldest: dict[str, float] = {}
 
     def use(self, options: model.Options, attempts: Collection[str]) -> None:
-        """Plan by other options from now on; plans that were made stay.
-
-        :param attempts: IDs of the servers of attempts that are under way
-        """
+        """Plan by other options, but leave the servers of attempts alone."""
         self.options = options
         # A list that is not believed may have shown that no host could take a
         # server: no server is given up before that is decided again.
@@ -244,10 +238,7 @@ class World:
 
     def avoid(self, host: str, servers: Collection[str] | None,
               seconds: float) -> None:
-        """Have preemptible servers of a host left alone for a time.
-
-        :param servers: the IDs of the servers, None for all on the host
-        """
+        """Have servers of a host, None for all, left alone for seconds."""
         view = self.views.get(host)
         if view is None or servers is not None and not servers:
             return
@@ -307,10 +298,7 @@ class World:
             server.project, {}))
 
     def ask_again(self, filters: bool) -> None:
-        """Try again where Placement had no room when it was asked last.
-
-        :param filters: whether to try again where filters have refused, too
-        """
+        """Ask again where Placement had no room, or filters refused, too."""
         said = self.index.exclusions
         self.queue.wake_shapes(said.forget_offers() | (
             said.forget_refusals() if filters else set()))
@@ -484,10 +472,7 @@ class World:
         self.not_asked[server] = waiting
 
     def discard(self, server: str, planned: bool = False) -> None:
-        """Forget a server that waits no more.
-
-        :param planned: whether to keep the plan for the server's room
-        """
+        """Forget a server that waits no more; keep its plan if planned."""
         self.servers.pop(server, None)
         self.told.last.pop(server, None)
         self.history.pop(server, None)

@@ -190,10 +190,7 @@ class Attempt:
     @classmethod
     def of_itself(cls, server: Victim, user: str, host: str, provider: str,
                   step: Step, **others: Any) -> 'Attempt':
-        """Return an attempt whose only victim makes room for no other server.
-
-        :param user: whose server it is
-        """
+        """Return an attempt whose only victim makes room for no other."""
         waiting = model.Waiting(
             server.id, model.Shape(()), timeutils.utcnow(True),
             server.project, user, server.name)
@@ -587,10 +584,7 @@ class Attempts:
             if current.step in (Step.GRACE, Step.SWAP)))
 
     def _planned_anew(self, current: Attempt) -> Attempt:
-        """Decide anew for a server whose victims are under notice.
-
-        :returns: the attempt, with a note if the victims need not end
-        """
+        """Decide anew; note in the attempt if its victims need not end."""
         before = current.decision
         waiting = self._world.waiting(current.id)
         now = timeutils.utcnow(True)
@@ -951,10 +945,7 @@ class Attempts:
 
     def _gave_up(self, waiting: model.Waiting, reason: str, done: bool
                  ) -> None:
-        """Take note of the try to give a server up.
-
-        :param done: whether the server was set to ERROR
-        """
+        """Take note of the try to give a server up, done or in vain."""
         if not done:
             self._read_one(waiting.id)
             return

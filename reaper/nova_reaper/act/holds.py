@@ -65,10 +65,7 @@ def room(provider: placement.Provider, held: Mapping[str, int]
 def part(request: Iterable[tuple[str, int]],
          inventory: Mapping[str, model.Inventory], left: Mapping[str, int]
          ) -> dict[str, int]:
-    """Return the part of a request that may be allocated on a host.
-
-    :param left: the amounts that may be allocated altogether
-    """
+    """Return the part of a request that a host with so much left gives."""
     amounts = {}
     for name, amount in request:
         item = inventory.get(name)
@@ -271,11 +268,7 @@ class Holds:
             LOG.info('Server %s has got another allocation.', server)
 
     def release(self, server: str, provider: str | None = None) -> bool:
-        """Free the hold of a server.
-
-        :param provider: as for find()
-        :returns: whether the hold was there and is free now
-        """
+        """Free the hold that find() finds; return whether one is free now."""
         for _ in range(TRIES):
             held = self.find(server, provider)
             if not held:

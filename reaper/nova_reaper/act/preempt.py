@@ -251,10 +251,7 @@ class Preempt:
 
     def _spared(self, current: Attempt, kept: Sequence[Victim]
                 ) -> Attempt | Outcome | None:
-        """Put off or undo an attempt if one of its victims may not be ended.
-
-        :returns: None if all of the victims may be ended
-        """
+        """Put off or undo an attempt if a victim may not end, else None."""
         objection = self._objection(current, kept, told=True)
         if objection is None:
             return None
@@ -415,10 +412,7 @@ class Preempt:
     # Objections to going on.
 
     def _needless(self, current: Attempt) -> Outcome | None:
-        """Undo an attempt whose victims need not end, or may no longer end.
-
-        :returns: None if the victims have to end
-        """
+        """Undo an attempt whose victims need or may not end, else None."""
         why = current.needless
         if self._allowed() != model.Mode.PREEMPT:
             why = 'the mode allows it no more'

@@ -322,10 +322,7 @@ class Recovery:
         return any(at <= now for at in list(self._late.values()))
 
     def withdraw_late(self, attempts: Iterable[Attempt]) -> None:
-        """Withdraw notices that have run out and no reaper has acted upon.
-
-        :param attempts: the attempts of this process, whose notices stay
-        """
+        """Withdraw notices that have run out, except those of own attempts."""
         own = {victim.id for current in attempts
                for victim in current.victims}
         for uuid, at in list(self._late.items()):

@@ -156,10 +156,7 @@ def _give_up(output: TextIO) -> None:
 
 def show(report: dict[str, Any], as_json: bool, cloud: simulate.Snapshot
          ) -> None:
-    """Print decisions or a report of planning.run(), as JSON or tables.
-
-    :param cloud: has the names of servers, for the tables
-    """
+    """Print decisions or a report, as JSON or as tables with names."""
     servers: tuple[model.Waiting | model.Server, ...] = (
         *cloud.waiting, *cloud.servers)
     names = {server.id: server.name for server in servers}

@@ -241,10 +241,7 @@ class Nova:
         return Nova(self.client.with_auth(auth), self._pace)
 
     def servers(self, **query: Any) -> Iterator[NovaServer]:
-        """Yield servers of all projects, by the filters of the query.
-
-        Servers of a cell that is down are left out.
-        """
+        """Yield servers of all projects, except in cells that are down."""
         for item in self.client.list('/servers/detail', 'servers',
                                      all_tenants=True, **query):
             if item['status'] != UNKNOWN:

@@ -166,10 +166,7 @@ class Placement:
         return frozenset(self._part(uuid, 'aggregates')['aggregates'])
 
     def _shared(self, uuid: str, consumers: Iterable[str] = ()) -> Provider:
-        """Read a provider that shares, without listing all its consumers.
-
-        :param consumers: IDs of the consumers whose share is to be known
-        """
+        """Read a provider that shares, with the shares of some consumers."""
         usages = self._part(uuid, 'usages')
         shares = {consumer: Share(resources, None) for consumer in consumers
                   if (resources := self.consumer(consumer).amounts.get(uuid))}
@@ -301,10 +298,7 @@ class Placement:
         return set(_roots(answer))
 
     def first_offered(self, query: str, most: int) -> list[str]:
-        """Return some of the roots that :meth:`offered` gives.
-
-        :param most: how many candidates are looked at
-        """
+        """Return the roots among so many candidates, as offered() does."""
         return _roots(self._candidates(parse.parse_qsl(query), most))
 
     def _candidates(self, pairs: list[tuple[str, str]], limit: int

@@ -73,10 +73,7 @@ def from_micros(micros: int) -> datetime.datetime:
 
 def wider(array: npt.NDArray[_Scalar], size: int,
           fill: int = 0) -> npt.NDArray[_Scalar]:
-    """Return a longer copy of an array, with ``fill`` in the new part.
-
-    :param size: the length of each line of the copy
-    """
+    """Return a copy of an array, each line filled up to a size."""
     result = np.full((*array.shape[:-1], size), fill, array.dtype)
     result[..., :array.shape[-1]] = array
     return result
@@ -203,10 +200,7 @@ class Slots:
 
     def put(self, row: int, servers: Collection[model.Server],
             taken: Collection[str] = ()) -> None:
-        """Replace the servers of a host that have slots.
-
-        :param taken: IDs of servers that are victims of plans already
-        """
+        """Replace the servers of a host; those taken are victims already."""
         start, count, size = self._segments.get(row, (0, 0, 0))
         self.endable[start:start + count] = False
         self.preemptible[start:start + count] = False
@@ -403,10 +397,7 @@ class Exclusions:
 
     def put(self, row: int, before: model.Host | None,
             host: model.Host) -> None:
-        """Forget what was said of a host, except for lasting refusals.
-
-        The method does nothing if the host has not changed.
-        """
+        """Forget what was said of a host that has changed, unless it lasts."""
         if before == host:
             return
         self._denied.pop(host.name, None)
@@ -500,10 +491,7 @@ class Exclusions:
         return self._masks[shape] if refused else self._mask(())
 
     def crowded(self, shape: model.Shape) -> Mapping[str, frozenset[Lack]]:
-        """Return the hosts that filters refuse until servers have ended.
-
-        :returns: by host, what these servers have to free
-        """
+        """Return, by host, what has to be freed before filters accept it."""
         return self._crowded.get(shape, {})
 
     def named(self, shape: model.Shape) -> Mapping[str, Collection[str]]:
@@ -981,10 +969,7 @@ class Index:
 
     def place(self, shape: model.Shape, host: str, victims: Collection[str]
               ) -> Mapping[str, Mapping[str, int]]:
-        """Return what each provider of a host gives of a shape.
-
-        :param victims: IDs of servers that count as gone
-        """
+        """Return what each provider gives of a shape once victims are gone."""
         if shape.spread is None:
             return {model.OWN: shape.amounts}
         row = self.rows[host]

@@ -446,10 +446,7 @@ class Waiting:
     wait: Wait | None = None
 
     def is_wanted(self, wait: Wait) -> bool:
-        """Return whether the reaper is to build the server.
-
-        :param wait: the option of that name
-        """
+        """Return whether to build the server, by the option ``wait``."""
         wait = self.wait or wait
         return self.shelved or wait is not Wait.NEVER and (
             self.failed or self.asked or wait is Wait.ALL)

@@ -275,10 +275,7 @@ def could_help(index: index_module.Index, demand: model.Demand,
 
 def protected_until(index: index_module.Index, waiting: model.Waiting,
                     now: datetime.datetime) -> datetime.datetime | None:
-    """Return when protection ends for the first server that could help.
-
-    :returns: None if no protected server could help
-    """
+    """Return when the first protection of a server that could help ends."""
     demand, table = waiting.demand, index.slots
     hosts = _would_help(index, demand,
                         index.fits(demand.shape) & index.enabled)
@@ -554,10 +551,7 @@ class Planner:
 
     def decide(self, waiting: model.Waiting, now: datetime.datetime,
                options: model.Options | None = None) -> model.Decision:
-        """Decide for a server without changing anything.
-
-        :param options: the options to decide by, None for those in force
-        """
+        """Decide by some options, or those in force, and change nothing."""
         reserved = self._reservation()
         if reserved is not None and reserved[0] == waiting.id:
             reserved = None

@@ -185,10 +185,7 @@ class _Endpoint:
 
 def listener(conf: cfg.ConfigOpts, mailbox: Mailbox,
              observe: Callable[[Kind], None]) -> Any:
-    """Return a listener on the configured topics, which is not started.
-
-    :param observe: is told what kind of hint each notification was
-    """
+    """Return a listener that is not started, and tells the kinds of hints."""
     group = conf.notifications
     transport = oslo_messaging.get_notification_transport(
         conf, url=group.transport_url)
@@ -212,10 +209,7 @@ class Listening:
 
     def listen(self, mailbox: Mailbox,
                observe: Callable[[Kind], None]) -> None:
-        """Begin to listen, unless a thread listens or has failed to.
-
-        :param observe: is told what kind of hint each notification was
-        """
+        """Begin to listen, unless a thread listens or has failed to."""
         if self._over is None and self._conf.notifications.enabled:
             self._over = threading.Event()
             threading.Thread(

@@ -194,10 +194,7 @@ class Reader:
 
     def max_run_time(self, server: nova.NovaServer,
                      limited: Collection[str] | None = None) -> int | None:
-        """Return seconds that a server may run, None if that is not limited.
-
-        :param limited: as of :meth:`ends_at`
-        """
+        """Return how many seconds a server may run, None without a limit."""
         if shapes.is_limited(server.flavor) and server.flavor.name not in (
                 self._limited if limited is None else limited):
             return None
@@ -281,10 +278,7 @@ class Reader:
                 self._learned |= before.get(name, set()) ^ self._having[name]
 
     def take_learned(self) -> list[str]:
-        """Take the hosts whose traits or aggregates have changed.
-
-        :returns: names of the hosts that have changed since the last call
-        """
+        """Take the names of hosts whose traits or aggregates have changed."""
         with self._lock:
             learned, self._learned = self._learned, set()
         names = self.names_by_provider() if learned else {}
@@ -323,10 +317,7 @@ class Reader:
         return self._used.get(provider, (0.0, {}))[1]
 
     def _read_used(self, provider: str, before: float) -> None:
-        """Read what is used of a provider that shares.
-
-        :param before: a reading after this time, by the monotonic clock, does
-        """
+        """Read what is used of a sharing provider, unless read since then."""
         if self._used.get(provider, (0.0, {}))[0] >= before:
             return
         read_at = time.monotonic()
@@ -337,10 +328,7 @@ class Reader:
             self._used[provider] = read_at, self.used_of(provider)
 
     def read_trees(self, wanted: bool) -> None:
-        """Read which hosts have providers below their own.
-
-        :param wanted: whether a server may ask for what such providers have
-        """
+        """Read which hosts have providers below, if a server may want them."""
         self.trees = self._placement.below() if wanted else None
         if not wanted:
             self.below = frozenset()
@@ -767,10 +755,7 @@ class Hosts:
         self.freed: dict[str, float] = {}
 
     def read(self, host: str, whole: bool = False) -> None:
-        """Read a host now.
-
-        :param whole: whether to read the inventory, too
-        """
+        """Read a host now, with its inventory if the whole is wanted."""
         self._later.pop(host, None)
         if host not in self._reader.hypervisors:
             return
@@ -786,10 +771,7 @@ class Hosts:
         self._later.setdefault(host)
 
     def go_on(self, busy: bool) -> None:
-        """Begin to read the hosts for which there is time now.
-
-        :param busy: whether attempts ask the same services
-        """
+        """Begin to read hosts that can wait, fewer while attempts ask, too."""
         now = time.monotonic()
         for host in [host for host, at in self._failed.items() if at <= now]:
             del self._failed[host]

@@ -172,10 +172,7 @@ class FairShare:
         self._add(project, amounts, totals)
 
     def take_back(self, server: str, totals: Mapping[str, int]) -> str:
-        """Take back what was given for a server, unless it was settled.
-
-        :returns: the ID of the project, '' if nothing is taken back
-        """
+        """Take back what is not settled; return the project, '' for none."""
         project, amounts = self._grants.pop(server, ('', {}))
         if amounts:
             self._add(project, {name: -amount for name, amount
@@ -363,10 +360,7 @@ class _Level:
             bisect.insort(self._order, key)
 
     def next(self, closed: Collection[str]) -> Place | None:
-        """Return the place of the next server, None if there is none.
-
-        :param closed: projects to pass over
-        """
+        """Return the first place outside closed projects, None if none."""
         at = 0
         while at < len(self._order):
             share, place, project = self._order[at]
@@ -584,10 +578,7 @@ class Queue:
 
     def grant(self, waiting: model.Waiting, totals: Mapping[str, int],
               now: datetime.datetime) -> None:
-        """Count what a server is given for the fair share of its project.
-
-        :param totals: the capacity of the cloud, by resource class
-        """
+        """Count what a server is given for the fair share of its project."""
         self._totals = totals
         self.share.give(waiting.project, waiting.shape.amounts, totals, now,
                         waiting.id)
@@ -598,10 +589,7 @@ class Queue:
         return sleep.decision if sleep else None
 
     def slept(self, demand: model.Demand) -> Sleep | None:
-        """Return the sleep that ended for a demand because some hosts changed.
-
-        :returns: None if all hosts are to be looked at for the demand
-        """
+        """Return the sleep that hosts ended, None to look at all hosts."""
         return self._slept.get(demand)
 
     def sleep(self, waiting: model.Waiting, decision: model.Decision,
@@ -653,20 +641,14 @@ class Queue:
     def put_off(self, waiting: model.Waiting, decision: model.Decision,
                 index: index_module.Index, seen: int, now: datetime.datetime
                 ) -> None:
-        """Put the demand of a server to sleep until servers may be ended.
-
-        Arguments are those of sleep().
-        """
+        """Have a demand sleep, as sleep() does, until servers may be ended."""
         if self.sleep(waiting, decision, index, seen, now, complete=False):
             column = self._sleeping.sleeps[waiting.demand].column
             self._sleeping.put_off[column] = True
             self._put_off = None
 
     def wake_put_off(self) -> bool:
-        """Wake the first of the demands that were put off.
-
-        :returns: whether there was such a demand
-        """
+        """Wake the first demand that was put off; return whether one was."""
         could = self._sleeping.put_off
         if self._put_off is None:
             self._put_off = self._ranking(np.flatnonzero(could).tolist())
@@ -717,10 +699,7 @@ class Queue:
             for line in lines.values()), default=None)
 
     def _wake_next(self) -> bool:
-        """Wake the next demand of each host that could help demands.
-
-        :returns: whether a demand was woken
-        """
+        """Wake a demand for each host that could help; return whether any."""
         woken = False
         for help_of in list(self._helpers.values()):
             demand = self._next_for(help_of)

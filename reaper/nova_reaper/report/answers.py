@@ -259,10 +259,7 @@ class Decisions:
     def say(self, waiting: model.Waiting, decision: model.Decision,
             mode: model.Mode, now: datetime.datetime,
             victims: Iterable[model.Server] = ()) -> None:
-        """Keep a decision, and log it if it says anything new.
-
-        :param victims: the servers whose IDs the decision has
-        """
+        """Keep a decision, and log it with its victims if it is new."""
         if self.tell(decision, now):
             ends = ', '.join(f'{victim.id} ({victim.name})'
                              for victim in victims)

@@ -126,10 +126,7 @@ class _Outbox:
             self._payloads.task_done()
 
     def flush(self, timeout: float) -> int:
-        """Wait until all records are delivered, at most so many seconds.
-
-        :returns: how many records are not
-        """
+        """Wait so many seconds at most; return how many are not delivered."""
         done = self._payloads.all_tasks_done
         with done:
             done.wait_for(lambda: not self._payloads.unfinished_tasks, timeout)
@@ -200,10 +197,7 @@ class Announcer:
                     why)
 
     def _post(self, payload: dict[str, Any]) -> tuple[str, bool]:
-        """Post a record once.
-
-        :returns: why it did not succeed, '' if it did; whether to try again
-        """
+        """Post once; return why it failed, '' if not, and whether to retry."""
         body = json.dumps(payload).encode()
         try:
             answer = requests.post(
@@ -339,10 +333,7 @@ class Journal:
             LOG.warning('Paused by %s.', by)
 
     def flush(self, timeout: float) -> int:
-        """Wait until all records are written, at most so many seconds.
-
-        :returns: how many records are not
-        """
+        """Wait so many seconds at most; return how many are not written."""
         with self._changed:
             self._changed.wait_for(lambda: not self._rows, timeout)
             return len(self._rows)
