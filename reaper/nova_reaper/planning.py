@@ -7,6 +7,7 @@ planner of the service decides. From one event the time goes on to the next: an
 arrival, an end, a deadline, or the end of a protection or of a back-off.
 """
 
+import bisect
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -95,14 +96,8 @@ def hosts_to_clear(cloud: simulate.Snapshot, like: str,
         return found | {'hosts': 0}
     if not clears(most):
         return found
-    fewer, enough = 0, most
-    while enough - fewer > 1:
-        middle = (fewer + enough) // 2
-        if clears(middle):
-            enough = middle
-        else:
-            fewer = middle
-    return found | {'hosts': enough}
+    return found | {'hosts': bisect.bisect_left(
+        range(most), True, 1, key=clears)}
 
 
 def _number(arrivals: simulate.Arrivals, until: datetime.datetime) -> int:
