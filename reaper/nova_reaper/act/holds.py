@@ -7,7 +7,6 @@ transaction if one consumer has changed. So one write proves that there is
 room, holds the room, and is the lock between two reapers.
 """
 
-import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -59,7 +58,7 @@ def room(provider: placement.Provider, held: Mapping[str, int]
     :param held: the amounts that the hold has of the provider already
     """
     return {name: max(free, 0) + held.get(name, 0)
-            for name, free in provider.free.items()}
+            for name, free in provider.summed().left.items()}
 
 
 def part(request: Iterable[tuple[str, int]],
@@ -90,16 +89,8 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
     :returns: None if there is not room enough
     """
     gone = set(victims)
-    nodes = []
-    for one in tree:
-        used = collections.Counter[str]()
-        for consumer, share in one.consumers.items():
-            if consumer not in gone:
-                used.update(share.resources)
-        used.subtract(held.get(one.uuid, {}))
-        nodes.append(model.Provider(one.uuid, one.inventory, used, one.traits,
-                                    one.shared, one.aggregates))
-    way = next(ways.find(request, nodes), None)
+    way = next(ways.find(request, [
+        one.summed(gone, held.get(one.uuid)) for one in tree]), None)
     return None if way is None else ways.by_provider(way)
 
 

@@ -86,20 +86,20 @@ class Provider:
     shared: bool = False
     aggregates: frozenset[str] = frozenset()
 
-    @property
-    def used(self) -> dict[str, int]:
-        """Return what all the consumers have together."""
-        used = collections.Counter[str]()
-        for share in self.consumers.values():
-            used.update(share.resources)
-        return dict(used)
+    def summed(self, gone: Collection[str] = (),
+               freed: Mapping[str, int] | None = None) -> model.Provider:
+        """Return the provider with what is used together.
 
-    @property
-    def free(self) -> dict[str, int]:
-        """Return what is left, less than 0 if more is used than there is."""
-        used = self.used
-        return {name: inventory.capacity - used.get(name, 0)
-                for name, inventory in self.inventory.items()}
+        :param gone: IDs of the consumers that count as gone
+        :param freed: other amounts that do not count as used
+        """
+        used = collections.Counter[str]()
+        for consumer, share in self.consumers.items():
+            if consumer not in gone:
+                used.update(share.resources)
+        used.subtract(freed or {})
+        return model.Provider(self.uuid, self.inventory, dict(used),
+                              self.traits, self.shared, self.aggregates)
 
 
 class Client(rest.Client):

@@ -298,14 +298,14 @@ class Reader:
             found = []
         sharing: dict[str, list[model.Provider]] = {}
         for one, hosts in sorted(found, key=lambda item: item[0].uuid):
-            made = model.Provider(one.uuid, one.inventory, {}, one.traits,
-                                  True, one.aggregates)
+            made = dataclasses.replace(one.summed(), used={})
             for host in hosts:
                 sharing.setdefault(host, []).append(made)
         self.shared = frozenset().union(*(
             one.inventory for one, hosts in found if not hosts))
         self.sharing = sharing
-        self._used = {one.uuid: (read_at, one.used) for one, _ in found}
+        self._used = {one.uuid: (read_at, one.summed().used)
+                      for one, _ in found}
 
     @property
     def beside(self) -> frozenset[str]:
@@ -390,13 +390,11 @@ class Reader:
                 for one in below if server.id in one.consumers}, sharing)
             for server, share in there if server.host == name)
         host = model.Host(
-            name=name, inventory=provider.inventory, used=provider.used,
-            aggregates=aggregates, traits=traits,
+            name=name, inventory=provider.inventory,
+            used=provider.summed().used, aggregates=aggregates, traits=traits,
             disabled=not (hypervisor.up and hypervisor.enabled),
             uuid=hypervisor.uuid, generation=provider.generation,
-            providers=(*(model.Provider(
-                one.uuid, one.inventory, one.used, one.traits)
-                for one in below), *sharing))
+            providers=(*(one.summed() for one in below), *sharing))
         consumers = frozenset(provider.consumers).union(
             *(one.consumers for one in below))
         return HostView(host, servers, consumers, read_at,

@@ -24,8 +24,7 @@ Given = frozenset[tuple[str, str, int]]
 
 def nodes_of(tree: Sequence[placement.Provider]) -> list[model.Provider]:
     """The providers of a host, as ways.find() takes them."""
-    return [model.Provider(one.uuid, one.inventory, one.used, one.traits,
-                           one.shared, one.aggregates) for one in tree]
+    return [one.summed() for one in tree]
 
 
 def offered(answer: Any) -> set[Given]:
