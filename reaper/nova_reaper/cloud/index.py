@@ -950,6 +950,12 @@ class Index:
                     ) or empty and not any(True for _ in steps)
         return rows
 
+    def host(self, row: int) -> model.Host:
+        """Return the host of a row that has a host."""
+        host = self.hosts[row]
+        assert host is not None
+        return host
+
     def nodes(self, row: int, gone: Iterable[model.Server] = (),
               empty: bool = False) -> list[model.Provider]:
         """Return the providers of a host with the plans, its own first.
@@ -957,10 +963,9 @@ class Index:
         :param gone: servers of the host that count as gone
         :param empty: whether no server has anything
         """
-        host = self.hosts[row]
-        assert host is not None
-        nodes = self._nodes[row] + [self._shares[one.name].node
-                                    for one in host.providers if one.shared]
+        nodes = self._nodes[row] + [
+            self._shares[one.name].node
+            for one in self.host(row).providers if one.shared]
         gone = list(gone)
         if not (empty or gone):
             return nodes
@@ -1064,8 +1069,7 @@ class Index:
         self._count_shares()
 
     def _put_room(self, row: int, servers: Collection[model.Server]) -> None:
-        host = self.hosts[row]
-        assert host is not None
+        host = self.host(row)
         plans = self._plans_of.get(host.name, {}).values()
         taken = frozenset().union(*(plan.victims for plan in plans))
         self.slots.put(row, servers, taken)

@@ -79,7 +79,7 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     if len(nobody):
         chosen = scorers.best(victims.Sets(
             nobody, np.zeros((len(nobody), 0), np.int64)))
-        host = _name(index, int(chosen.rows.min()))
+        host = index.host(int(chosen.rows.min())).name
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
     if (room & allowed).any():
@@ -114,7 +114,7 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
     if result.sets is not None:
         row = int(result.sets.rows.min())
         slot = result.sets.members[result.sets.rows == row][0]
-        host = _name(index, row)
+        host = index.host(row).name
         ids = tuple(server.id for server in (index.slots.servers[at]
                                              for at in slot) if server)
         would = ('1 preemptible server on one host would have to go.'
@@ -166,7 +166,7 @@ def candidates(index: index_module.Index, waiting: model.Waiting,
     found = np.flatnonzero(rows)
     order = np.lexsort((index.free[index.classes['MEMORY_MB']][found],
                         ends[found]))
-    return tuple(_name(index, int(row))
+    return tuple(index.host(int(row)).name
                  for row in found[order[:CANDIDATES - 1]])
 
 
@@ -354,7 +354,7 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     asked = [need.amount for need in needs]
     shares = (lacking.T / asked).sum(axis=1)
     # Sums of floats are not exact: nearly equal shares count as equal.
-    return _name(index, int(rows[shares.round(9).argmin()]))
+    return index.host(int(rows[shares.round(9).argmin()])).name
 
 
 def _open(index: index_module.Index, shape: model.Shape) -> Bools:
@@ -367,12 +367,6 @@ def _wait(waiting: model.Waiting, reason: model.Reason, detail: str,
           hindrance: model.Hindrance | None = None) -> model.Decision:
     return model.Decision(waiting.id, model.Verdict.WAIT, reason=reason,
                           detail=detail, hindrance=hindrance)
-
-
-def _name(index: index_module.Index, row: int) -> str:
-    host = index.hosts[row]
-    assert host is not None
-    return host.name
 
 
 def _would_help(index: index_module.Index, demand: model.Demand,
@@ -398,8 +392,7 @@ def _crowded(index: index_module.Index, shape: model.Shape) -> Bools:
 
 def _where_room_is(index: index_module.Index, shape: model.Shape,
                    name: str) -> str:
-    host = index.hosts[index.rows[name]]
-    assert host is not None
+    host = index.host(index.rows[name])
     others = sorted(shape.elsewhere - host.inventory.keys())
     if not others:
         return 'A host has room.'
@@ -437,7 +430,7 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
               if kept else '')
     if refused.any():
         filters = index.exclusions.refusals(shape)
-        names = sorted({filters[_name(index, int(row))]
+        names = sorted({filters[index.host(int(row)).name]
                         for row in np.flatnonzero(refused)})
         return (model.Reason.NO_ROOM if kept else model.Reason.REFUSED,
                 f'{could} those with room are refused by {", ".join(names)}'
