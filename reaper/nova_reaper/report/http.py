@@ -54,8 +54,9 @@ T = TypeVar('T')
 READER = 'rule:project_reader_or_admin'
 ADMIN = 'rule:admin_or_service'
 _WAITING = '/v1/pending/{server_id}'
-# Name of a rule, who has it, what it allows, and the path of which GET.
-RULES = (
+# Name of a rule, who has it, what it allows, the path and the methods; GET
+# where no method is named.
+RULES: tuple[tuple[str, ...], ...] = (
     ('pending:list', READER, 'List the servers of a project that wait.',
      '/v1/pending'),
     ('pending:list:all_projects', ADMIN, 'List the servers of all projects.',
@@ -78,7 +79,14 @@ RULES = (
      'List what was done to the servers of all projects.', '/v1/history'),
     ('history:show:host', ADMIN, 'See hosts, servers of other projects, and '
      'how a decision came about.', '/v1/history'),
-    ('pause:show', ADMIN, 'See whether the reaper is paused.', '/v1/pause'))
+    ('pause:show', ADMIN, 'See whether the reaper is paused.', '/v1/pause'),
+    ('probe:ask', READER, 'Ask whether there is room for servers that are not '
+     'created yet.', '/v1/probe', 'POST'),
+    ('servers:rehearse', 'role:member and project_id:%(project_id)s',
+     'Rehearse the end of a server.', '/v1/servers/{server_id}/rehearsal',
+     'POST'),
+    ('pause:set', 'role:admin', 'Pause and resume the reaper.', '/v1/pause',
+     'PUT', 'DELETE'))
 
 # Most servers or records in one answer.
 PAGE = 1000
@@ -115,20 +123,9 @@ def list_rules() -> Iterable[policy.RuleDefault]:
         '(role:reader and project_id:%(project_id)s)',
         'Readers of the project that the server belongs to, administrators '
         'and other services.')
-    for name, check, text, path in RULES:
-        yield policy.DocumentedRuleDefault(
-            name, check, text, [{'method': 'GET', 'path': path}])
-    yield policy.DocumentedRuleDefault(
-        'probe:ask', READER, 'Ask whether there is room for servers that are '
-        'not created yet.', [{'method': 'POST', 'path': '/v1/probe'}])
-    yield policy.DocumentedRuleDefault(
-        'servers:rehearse', 'role:member and project_id:%(project_id)s',
-        'Rehearse the end of a server.', [
-            {'method': 'POST', 'path': '/v1/servers/{server_id}/rehearsal'}])
-    yield policy.DocumentedRuleDefault(
-        'pause:set', 'role:admin', 'Pause and resume the reaper.',
-        [{'method': 'PUT', 'path': '/v1/pause'},
-         {'method': 'DELETE', 'path': '/v1/pause'}])
+    for name, check, text, path, *methods in RULES:
+        yield policy.DocumentedRuleDefault(name, check, text, [
+            {'method': method, 'path': path} for method in methods or ['GET']])
 
 
 def enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:
