@@ -269,10 +269,7 @@ class Attempt:
 
 def record_of(current: Attempt, result: str, why: str = '',
               **detail: Any) -> store.Record:
-    """Return the record of an attempt's build for the journal.
-
-    :param result: ``asked`` before Nova is asked, then how the build ended
-    """
+    """Return the record of a build that is asked for, or of its result."""
     waiting = current.waiting
     if result == store.ASKED:
         detail |= current.decided

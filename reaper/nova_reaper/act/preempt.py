@@ -412,7 +412,7 @@ class Preempt:
     # Objections to going on.
 
     def _needless(self, current: Attempt) -> Outcome | None:
-        """Undo an attempt whose victims need or may not end, else None."""
+        """Undo an attempt whose victims need not, or may not, end."""
         why = current.needless
         if self._allowed() != model.Mode.PREEMPT:
             why = 'the mode allows it no more'

@@ -608,10 +608,7 @@ class Shapes:
                     if answer.is_below}
 
     def keep_unsaved(self, server: nova.NovaServer, answer: Answer) -> None:
-        """Keep the answer for a server that is not created, for the lists.
-
-        The next list of all servers forgets the answer.
-        """
+        """Keep the answer for an unsaved server until the next whole list."""
         with self._lock:
             self._answers[f'{UNSAVED} {server.flavor.id}'] = answer
 

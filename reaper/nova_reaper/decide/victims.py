@@ -806,10 +806,7 @@ class _Search:
         return Result(None, self.exact)
 
     def _search(self, may: Ints, rows: Bools) -> Sets | None:
-        """Find the best sets: of one server on some hosts, then of two, ...
-
-        :param may: the slots of the servers
-        """
+        """Find the best sets of some slots: of one server, then of two, ..."""
         rows, at_least = rows.copy(), self.at_least.copy()
         # How many servers may be ended on each host that was looked at closer.
         servers = np.zeros_like(at_least)

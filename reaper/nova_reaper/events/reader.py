@@ -433,10 +433,7 @@ class Reader:
                 if uuid in names]
 
     def read_room(self, request: str) -> set[str] | None:
-        """Ask Placement for names of all hosts with room for a request.
-
-        :returns: None if there are many candidates
-        """
+        """Ask for the names of all hosts with room, None if they are many."""
         try:
             found = self._placement.offered(request, MANY)
         except rest.BadRequest:

@@ -319,10 +319,7 @@ class Shown:
             return self._engine.rehearse(server)
 
     def room_by(self, server: str) -> datetime.datetime | None:
-        """Say when run times that end will have made room for a server.
-
-        :returns: None if that is not known, or nobody is ended in this mode
-        """
+        """Say when run times that end will have made room, if known."""
         with self._engine.lock:
             known = self._engine.world
             waiting = known.waiting(server)
