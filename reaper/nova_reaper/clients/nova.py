@@ -465,7 +465,7 @@ def _flavor(item: Mapping[str, Any], name: str) -> Flavor:
 
 def _time(text: str) -> datetime.datetime:
     time: datetime.datetime = timeutils.parse_isotime(text)
-    return time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+    return time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -237,8 +237,8 @@ def waits_since(server: nova.NovaServer) -> datetime.datetime:
         shelved: datetime.datetime = timeutils.parse_isotime(
             server.metadata[SHELVED_AT])
         return min(max(begun, shelved), now)
-    except (LookupError, ValueError, TypeError):
-        # The mark may be no time, or a time without a zone.
+    except (LookupError, ValueError):
+        # The mark may be no time.
         return max(begun, server.updated_at)
 
 

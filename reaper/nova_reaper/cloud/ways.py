@@ -35,7 +35,9 @@ def find(shape: model.Shape, nodes: Sequence[model.Provider],
         parts = [(model.Group(shape.resources), False)]
         nodes = nodes[:1]
     else:
-        parts = [(model.Group((pair,), _forbidden(shape.spread)), False)
+        forbidden = frozenset(name for name in shape.spread.required
+                              if name.startswith('!'))
+        parts = [(model.Group((pair,), forbidden), False)
                  for pair in shape.spread.resources]
         parts += [(group, True) for group in sorted(
             shape.groups, key=lambda group: group.order)]
@@ -130,7 +132,3 @@ def _match(traits: frozenset[str], required: frozenset[str]) -> bool:
         if traits.isdisjoint(wanted) != expression.startswith('!'):
             return False
     return True
-
-
-def _forbidden(group: model.Group) -> frozenset[str]:
-    return frozenset(name for name in group.required if name.startswith('!'))
