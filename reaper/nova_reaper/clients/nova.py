@@ -321,10 +321,8 @@ class Nova:
 
         :param server: of which flavor, image and project count
         :param zone: its availability zone, None for none
-        :param hosts: names of the hosts that the filters are asked for, at
-            most MOST_WITHOUT
-        :param without: IDs of servers of the hosts, which Nova judges as if
-            they had gone; IDs after the first MOST_WITHOUT are left out
+        :param hosts: names of MOST_WITHOUT hosts at most, which are judged
+        :param without: as of pending(), of all these hosts
         :returns: requests and hosts, as Pending has them; no requests if Nova
             refuses every host
         :raises: rest.BadRequest if Nova would refuse to create the server;

@@ -450,14 +450,11 @@ def elsewhere(request: model.Shape, classes: Collection[str],
               shared: Collection[str]) -> model.Shape:
     """Return a request without what only other providers may have.
 
-    A host that has none of a class gets the class from a sharing provider. If
-    only some hosts have none, the class stays in the request: the hosts that
-    have the class are judged by it, and servers may be ended there for it. The
-    request leaves out a class that no host has, of its own or below, whether
-    the class is shared or nested somewhere, as Nova says; no server is ended
-    for it. The request then also leaves out the groups, and the required
-    traits, which may be traits of the provider of the class. What Placement
-    offers is exact.
+    A class that some hosts have stays: these hosts are judged by it, and
+    servers may be ended there for it. If no host has a class, of its own or
+    below, the request leaves out the class, the groups and the required
+    traits, which may be of the provider of the class; then nobody is ended.
+    What Placement offers is exact.
 
     :param classes: the classes that some host has, of its own or below
     :param shared: the classes that sharing providers have

@@ -340,10 +340,9 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
 
 def worth_reserving(index: index_module.Index, waiting: model.Waiting
                     ) -> str | None:
-    """Return the host that lacks the least for a server that cannot be placed.
+    """Return the name of the host that lacks the least share of what is asked.
 
-    :returns: the name of the host, of those that could take the server, that
-        lacks the least share of what is asked for; None if no host could
+    :returns: None if no host could take the server
     """
     shape = waiting.shape
     rows = np.flatnonzero(_open(index, shape))

@@ -292,8 +292,7 @@ class Shown:
         """List the servers that may be ended as /v1/servers has them, whole.
 
         :param project: the ID of their project, None for all projects
-        :param marker: the ID below those of all servers of the answer
-        :param most: how many servers to give at most, by the order of IDs
+        :param marker: the ID after which to begin, by the order of IDs
         """
         with self._engine.lock:
             found = self._engine.world.index.slots.of_project(project)
@@ -362,12 +361,9 @@ class Shown:
 
     def probe(self, project: str, asked: Mapping[str, Any]) -> tuple[
             list[model.Decision], datetime.datetime | None]:
-        """Decide for servers that are not created yet.
+        """Decide for servers that are not created yet, by probe.Probe.
 
-        :param project: the ID of the project that the servers would belong to
-        :param asked: the body of POST /v1/probe
-        :returns: as probe.Probe.run(), and by when run times that end will
-            have made room for the first server that would wait
+        :returns: as Probe.run(), and Probe.room_by
         :raises: probe.Refused; probe.NotKnown; rest.RequestFailed
         """
         if not self._engine.recovered:
