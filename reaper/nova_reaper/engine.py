@@ -481,12 +481,7 @@ class Engine:
 
     def _take_full(self, due: str, whole: bool, anew: bool,
                    found: lists.FullList) -> Iterator[None]:
-        """Take the hosts and servers of a list, one after another.
-
-        :param due: the kind of the list
-        :param whole: whether the list has all servers
-        :param anew: whether Nova was asked anew what servers ask for
-        """
+        """Take the hosts and servers of a list, one after another."""
         if self._ahead:
             # What was decided by some of the hosts is decided anew.
             self._ahead = False

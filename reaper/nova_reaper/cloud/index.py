@@ -185,9 +185,6 @@ class Slots:
     def due(self, until: int) -> list[model.Server]:
         """Return servers whose run time is over by a time, the earliest first.
 
-        The method looks at all servers only if the run time of a server is
-        over.
-
         :param until: microseconds since 1970
         """
         if not 0 < self._first_end <= until:
@@ -860,19 +857,14 @@ class Index:
 
     def _crowded(self, shape: model.Shape, row: int | None
                  ) -> dict[Lack, list[int]]:
-        """Return the rows of crowded hosts, by what has to come from servers.
-
-        :param row: the row of the only host, which is then number 0; None for
-            all
-        """
+        """Return the rows of crowded hosts, or 0 for the only row, by lack."""
         rows: dict[Lack, list[int]] = {lack: [] for lack in Lack}
         crowded = self.exclusions.crowded(shape)
         if row is None:
             found = [(self.rows[name], lacks)
                      for name, lacks in crowded.items() if name in self.rows]
         else:
-            host = self.hosts[row]
-            found = [(0, crowded.get(host.name, frozenset()))] if host else []
+            found = [(0, crowded.get(self.host(row).name, frozenset()))]
         for at, lacks in found:
             for lack in lacks:
                 rows[lack].append(at)

@@ -733,9 +733,7 @@ class Planner:
                   now: datetime.datetime) -> list[model.Server]:
         """Count the ends of servers that make room for no other server.
 
-        :param servers: the servers to end, in order
-        :param most: how many to end at most
-        :returns: the servers that may be ended now
+        :returns: the servers, "most" of them at most, that may be ended now
         """
         left = min(most, self._left(now))
         limit = self._options.max_ends_per_project_hour or model.MAX_INT

@@ -422,11 +422,7 @@ class Reader:
         return self._pool.map(call, items)
 
     def offered(self, request: str, most: int) -> list[str]:
-        """Ask Placement for names of some hosts with room for a request.
-
-        :param request: as Nova gives it in ``requests``
-        :param most: how many candidates Placement is to give
-        """
+        """Ask for names of hosts with room, among so many candidates."""
         names = self.names_by_provider()
         return [names[uuid] for uuid
                 in self._placement.first_offered(request, most)

@@ -320,12 +320,7 @@ class Journal:
         return before or Record(kind)
 
     def pause_at_once(self, by: str) -> None:
-        """Pause, whether or not the database can be used.
-
-        The record is written once the database can be used.
-
-        :param by: what has asked for the pause
-        """
+        """Pause now; the record is written once the database can be used."""
         if self.pause is None:
             record = Record(Kind.PAUSE, detail={'by': by, 'why': ''})
             self._switch = record
@@ -482,7 +477,6 @@ def close(store: store_module.Store,
           busy: Collection[str]) -> list[Record]:
     """Find what became of servers of which the journal does not tell.
 
-    :param find: gives a server as it is, None if it is gone
     :param busy: IDs of servers that attempts are under way for
     """
     now = timeutils.utcnow(True)
