@@ -27,8 +27,7 @@ _CHOICE = model.Options()
 
 
 def _count(name: str, **settings: Any) -> cfg.IntOpt:
-    """An option of a whole number, with the default of model.Options if any.
-    """
+    """An option of a whole number, with the default of model.Options."""
     settings = {'default': getattr(_CHOICE, name, None), 'max': model.MAX_INT,
                 'mutable': True} | settings
     return cfg.IntOpt(name, **settings)

@@ -348,8 +348,7 @@ class Reaper:
 
     @property
     def connected(self) -> bool:
-        """Whether something may be under way that is to be brought to an end.
-        """
+        """Whether something may be under way that has to be ended."""
         return self._engine is not None
 
     def stop(self) -> None:

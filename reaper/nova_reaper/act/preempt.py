@@ -560,8 +560,7 @@ class Preempt:
         return None
 
     def _may_begin(self, victims: Sequence[Victim]) -> bool:
-        """Return whether the flavors of untouched victims still bear the mark.
-        """
+        """Return whether the flavors of untouched victims bear the mark."""
         servers = [self._nova.find(victim.id) for victim in victims
                    if victim.stage == Stage.NOTICED]
         marked = self._victims.marked() if servers else ()

@@ -479,8 +479,7 @@ class Exclusions:
         return self._refused.get(shape, {})
 
     def refused(self, shape: model.Shape) -> Bools:
-        """Return the hosts that filters refuse a shape whatever ends there.
-        """
+        """Return the hosts that filters refuse, whatever ends there."""
         refused = self.refusals(shape).keys()
         if refused and shape not in self._masks:
             self._masks[shape] = self._mask(
@@ -533,8 +532,7 @@ class Exclusions:
     def doubt(self, host: str) -> None:
         """Withhold a host from all shapes until trust().
 
-        The shapes that have found no room on the host have not found that the
-        host is full.
+        Shapes that found no room there have not found that the host is full.
         """
         self._denied.pop(host, None)
         self._doubted.add(host)

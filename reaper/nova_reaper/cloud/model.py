@@ -179,8 +179,7 @@ class Provider:
 
     @property
     def left(self) -> dict[str, int]:
-        """How much may be allocated of each class, less than 0 if too much is.
-        """
+        """What may be allocated of each class, below 0 if too much is."""
         return {name: item.capacity - self.used.get(name, 0)
                 for name, item in self.inventory.items()}
 

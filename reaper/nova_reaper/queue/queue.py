@@ -389,8 +389,7 @@ class _Ranking:
 
 @dataclasses.dataclass(slots=True)
 class _Help:
-    """A host that could help many demands, and those demands in their order.
-    """
+    """A host that could help many demands, and these in their order."""
 
     index: index_module.Index
     row: int
