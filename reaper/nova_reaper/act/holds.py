@@ -89,9 +89,8 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
     :returns: None if there is not room enough
     """
     gone = set(victims)
-    way = next(ways.find(request, [
+    return next(ways.find(request, [
         one.summed(gone, held.get(one.uuid)) for one in tree]), None)
-    return None if way is None else ways.by_provider(way)
 
 
 def least(request: model.Shape, tree: Sequence[placement.Provider],

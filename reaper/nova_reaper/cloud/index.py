@@ -970,7 +970,7 @@ class Index:
         row = self.rows[host]
         nodes = self.nodes(row, [server for server in self.slots.of_host(row)
                                  if server.id in victims])
-        return ways.by_provider(next(ways.find(shape, nodes), {}))
+        return next(ways.find(shape, nodes), {})
 
     def changed_since(self, version: int) -> list[int]:
         """Return the rows of the hosts that have changed after a version."""

@@ -21,7 +21,7 @@ MOST = 256
 STEPS = 20_000
 
 # The amount by the name of the provider and the resource class.
-Way = Mapping[tuple[str, str], int]
+Way = Mapping[str, Mapping[str, int]]
 
 
 def find(shape: model.Shape, nodes: Sequence[model.Provider],
@@ -41,28 +41,21 @@ def find(shape: model.Shape, nodes: Sequence[model.Provider],
                  for pair in shape.spread.resources]
         parts += [(group, True) for group in sorted(
             shape.groups, key=lambda group: group.order)]
-    seen: set[frozenset[tuple[tuple[str, str], int]]] = set()
+    seen: set[frozenset[tuple[str, str, int]]] = set()
     steps = steps or iter(range(STEPS))
     for chosen in _choices(shape, parts, nodes, steps, [], {}):
-        way: dict[tuple[str, str], int] = {}
+        way: dict[str, dict[str, int]] = {}
         for (part, _), at in zip(parts, chosen):
             for name, amount in part.resources:
-                key = nodes[at].name, name
-                way[key] = way.get(key, 0) + amount
-        same = frozenset(way.items())
+                amounts = way.setdefault(nodes[at].name, {})
+                amounts[name] = amounts.get(name, 0) + amount
+        same = frozenset((provider, *item) for provider, amounts in way.items()
+                         for item in amounts.items())
         if same not in seen:
             seen.add(same)
             yield way
         if len(seen) == MOST:
             return
-
-
-def by_provider(way: Way) -> dict[str, dict[str, int]]:
-    """Return the amounts of a way by the provider's name and the class."""
-    amounts: dict[str, dict[str, int]] = {}
-    for (provider, name), amount in way.items():
-        amounts.setdefault(provider, {})[name] = amount
-    return amounts
 
 
 def _choices(shape: model.Shape, parts: Sequence[tuple[model.Group, bool]],

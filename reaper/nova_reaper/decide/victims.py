@@ -595,10 +595,11 @@ class _Room:
                 int(self._hosts[at]), gone)):
             count += 1
             lacking = {}
-            for (provider, name), amount in way.items():
-                cell = numbers[provider], self._names[name]
-                if amount > left[cell]:
-                    lacking[cell] = amount - int(left[cell])
+            for provider, amounts in way.items():
+                for name, amount in amounts.items():
+                    cell = numbers[provider], self._names[name]
+                    if amount > left[cell]:
+                        lacking[cell] = amount - int(left[cell])
             if not any(_is_less(other, lacking) for other in found):
                 found = [*(other for other in found
                            if not _is_less(lacking, other)), lacking]

@@ -39,7 +39,8 @@ def found_by(shape: model.Shape, nodes: Sequence[model.Provider]
              ) -> set[Given]:
     """What ways.find() finds."""
     return {frozenset((provider, name, amount)
-                      for (provider, name), amount in way.items())
+                      for provider, amounts in way.items()
+                      for name, amount in amounts.items())
             for way in ways.find(shape, nodes)}
 
 
