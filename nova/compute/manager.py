@@ -147,10 +147,12 @@ class ComputeManager:
 
     def _set_instance_obj_error_state(self, instance, clean_task_state=False):
         # A server in ERROR and on no host can be rebuilt: from then on the
-        # allocations can be those of the next build.
+        # allocations can be those of the next build. A host that starts finds
+        # servers whose message it has not taken yet: it builds them later.
         context = instance._context
         if instance.vm_state == vm_states.BUILDING and (
                 instance.host is None and
+                instance.task_state != task_states.SCHEDULING and
                 not self._keeps_allocations(context, instance, instance.id)):
             try:
                 self.reportclient.delete_allocation_for_instance(

@@ -4,6 +4,7 @@
 
 import contextlib
 import datetime
+import functools
 import threading
 from unittest import mock
 
@@ -146,6 +147,24 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             server = self.api.post_server({'server': self._build_server(
                 flavor_id=self.large, networks='none')})
             self.wait_for(server, 'ACTIVE')
+        self.assertEqual([self.provider('bad')], list(self.allocations()))
+
+    def test_host_starts_before_it_takes_the_message(self):
+        """The host sets the server to ERROR, and builds the server then."""
+        messages = []
+        with stopped_builds.patched(
+                compute_rpcapi.ComputeAPI, 'build_and_run_instance',
+                lambda step, *args, **kwargs: messages.append(
+                    functools.partial(step, *args, **kwargs))):
+            self.server = self.api.post_server({'server': self._build_server(
+                flavor_id=self.large, networks='none')})
+            self._wait_for_assert(
+                lambda: self.assertEqual(1, len(messages)))
+        self.restart_compute_service(self.computes['bad'])
+        self.assertEqual(
+            'ERROR', self.api.get_server(self.server['id'])['status'])
+        messages[0]()
+        self.wait_for(self.server, 'ACTIVE')
         self.assertEqual([self.provider('bad')], list(self.allocations()))
 
     def test_conductor_dies_before_it_asks_the_host(self):
