@@ -562,6 +562,11 @@ class Exclusions:
         mask = self._not_offered.get(shape, np.zeros(0, np.bool_))
         return wider(mask, len(self._hosts))
 
+    def leaves_out(self, shape: model.Shape, row: int) -> bool:
+        """Say whether one host is among those of :meth:`not_offered`."""
+        mask = self._not_offered.get(shape, ())
+        return row < len(mask) and bool(mask[row])
+
     def forget_offers(self) -> set[model.Shape]:
         """Forget all offers; return the shapes for which there were some."""
         shapes = set(self._not_offered)
@@ -881,7 +886,7 @@ class Index:
                 host.name not in self.exclusions.crowded(shape)):
             return False
         fits = self._fits(shape, slice(row, row + 1))
-        if self.exclusions.not_offered(shape)[row]:
+        if self.exclusions.leaves_out(shape, row):
             # Placement has no room where the index sees some; where the index
             # sees none, ends may make some.
             return bool(fits[0] and not self.has_room(shape, fits, row)[0])
