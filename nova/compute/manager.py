@@ -147,8 +147,9 @@ class ComputeManager:
 
     def _set_instance_obj_error_state(self, instance, clean_task_state=False):
         # A server in ERROR and on no host can be rebuilt: from then on the
-        # allocations can be those of the next build. A host that starts finds
-        # servers whose message it has not taken yet: it builds them later.
+        # allocations can be those of the next build. A host that starts also
+        # sets servers to ERROR whose message the host has not taken yet. The
+        # host builds these servers when it takes the messages.
         context = instance._context
         if instance.vm_state == vm_states.BUILDING and (
                 instance.host is None and

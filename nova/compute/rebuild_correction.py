@@ -49,7 +49,8 @@ class Correction:
         :raises: FlavorNotFound if there is none that the context may use
         """
         if self.flavor_id is None:
-            # Whoever has a server of a flavor may rebuild it, disabled or not.
+            # A server keeps its own flavor, also if an administrator has
+            # disabled the flavor since.
             flavor = flavor.obj_clone()
             flavor.disabled = False
             return flavor
