@@ -86,9 +86,11 @@ class _Texts(ast.NodeVisitor):
         self.found = set()
 
     def visit(self, node):
+        targets = [node.target] if isinstance(
+            node, ast.AnnAssign) else getattr(node, 'targets', ())
         names = [node.name] if isinstance(node, (
             ast.ClassDef, ast.FunctionDef)) else [
-                target.id for target in getattr(node, 'targets', ())
+                target.id for target in targets
                 if isinstance(target, ast.Name)]
         if self._silent.intersection(names) or self._says_nothing(node):
             return
