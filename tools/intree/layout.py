@@ -207,6 +207,59 @@ def realigned(function, before, column):
         whitespace_before_params=made.whitespace_before_params)
 
 
+class _Named(cst.CSTTransformer):
+    """Passes parameters on by name, in place of *args, **kwargs.
+
+    :param names: of the parameters
+    :param column: where the function begins
+    """
+
+    def __init__(self, names, column):
+        self._names, self._column = names, column
+
+    def visit_IndentedBlock(self, node):
+        self._column += 4
+
+    def leave_IndentedBlock(self, original_node, updated_node):
+        self._column -= 4
+        return updated_node
+
+    def leave_Call(self, original_node, updated_node):
+        passed = [syntax.flat(arg) for arg in updated_node.args]
+        if passed[-2:] != ['*args', '**kwargs']:
+            return updated_node
+        filled = textwrap.fill(
+            ', '.join([*passed[:-2], *self._names]),
+            WIDTH - self._column - len(')'), initial_indent=' ' * 4,
+            subsequent_indent=' ' * 4)
+        made = cst.parse_expression('call(\n%s)' % filled)
+        return updated_node.with_changes(
+            args=made.args, whitespace_before_args=made.whitespace_before_args)
+
+
+def with_parameters(function, theirs, column):
+    """Name the parameters that a function passes on as *args, **kwargs.
+
+    :param function: what stands over the released function
+    :param theirs: the released function
+    :param column: where both begin
+    :returns: the function as it is, if it does not only pass them on, or if
+        such a name means something else in its body
+    """
+    number = syntax.passed_on(theirs.params, function.params)
+    if not number:
+        return function
+    names = [p.name.value for p in theirs.params.params[-number:]]
+    made = function.with_changes(body=function.body.visit(
+        _Named(names, column)))
+    if ({'args', 'kwargs'} & syntax.uses(made.body).names or
+            set(names) & syntax.assigned(function.body.body).names):
+        return function
+    return made.with_changes(
+        params=theirs.params,
+        whitespace_before_params=theirs.whitespace_before_params)
+
+
 def long_line_marked(decorator):
     """Say to linters what Nova says of a schema that needs a long line."""
     text = syntax.code_of(decorator).rstrip('\n')

@@ -684,13 +684,14 @@ class _Edit:
             decorators = [*moved, *decorators]
         ours = self._finished(
             ours.with_changes(decorators=[]), cls, syntax.kind_of(ours))
-        ours = ours.with_changes(decorators=decorators)
+        column = self._columns[theirs].start.column
+        ours = layout.with_parameters(
+            ours.with_changes(decorators=decorators), theirs, column)
         theirs_now = theirs.with_changes(
             name=cst.Name(inner), decorators=kept,
             lines_after_decorators=(
                 theirs.lines_after_decorators if kept else []))
-        theirs_now = layout.realigned(
-            theirs_now, theirs, self._columns[theirs].start.column)
+        theirs_now = layout.realigned(theirs_now, theirs, column)
         gap = 1 if cls else 2
         return [layout.with_blanks(ours, gap),
                 theirs_now.with_changes(leading_lines=[

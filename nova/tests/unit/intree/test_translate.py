@@ -515,7 +515,38 @@ def _private(first):
                 first = pending.shown(first)
                 return released.function(*args, **kwargs)
         ''')
-        self.assertIn('return _do_function(*args, **kwargs)', made)
+        self.assertIn('''\
+def function(first, second=None):
+    first = pending.shown(first)
+    return _do_function(
+        second)
+''', made)
+
+    def test_parameters_that_are_passed_on_have_names(self):
+        made = self.translate('''\
+            def function(first, *args, **kwargs):
+                if first:
+                    made = released.function(first, *args, **kwargs)
+                return pending.shown(made)
+        ''')
+        self.assertIn('''\
+def function(first, second=None):
+    if first:
+        made = _do_function(
+            first, second)
+    return pending.shown(made)
+''', made)
+
+    def test_name_of_a_parameter_that_is_passed_on_is_taken(self):
+        made = self.translate('''\
+            def function(first, *args, **kwargs):
+                second = released.function(first, *args, **kwargs)
+                return pending.shown(second)
+        ''')
+        self.assertIn('''\
+def function(first, *args, **kwargs):
+    second = _do_function(first, *args, **kwargs)
+''', made)
 
     def test_prologue_that_means_something_else(self):
         """A local name of the released body hides a name of the module."""
