@@ -91,6 +91,18 @@ def accelerators_of(
         context, profile) if profile else []
 
 
+def check_known(spec: 'objects.RequestSpec') -> None:
+    """Check that a request spec keeps all that its server was created with.
+
+    :raises: RequestUnknown
+    """
+    if spec.rebuild_data is None:
+        raise RequestUnknown(
+            instance_uuid=spec.instance_uuid, what=_('networks'))
+    if spec.rebuild_data['personality']:
+        raise PersonalityUnknown(instance_uuid=spec.instance_uuid)
+
+
 class Request:
     """The request for a server, made again from its record in a cell.
 
@@ -177,11 +189,7 @@ class Request:
             raise RequestUnknown(instance_uuid=uuid, what=_('networks'))
         #: The request spec as it is stored, if the server stays in its cell.
         self.stored_spec = copy.copy(self.request_spec)
-        data = self.request_spec.rebuild_data
-        if data is None:
-            raise RequestUnknown(instance_uuid=uuid, what=_('networks'))
-        if data['personality']:
-            raise PersonalityUnknown(instance_uuid=uuid)
+        check_known(self.request_spec)
         self.request_spec.load_request()
         # None, as in a create, if the owner asked for no networks.
         self.networks = (self.request_spec.requested_networks
@@ -498,18 +506,34 @@ class Request:
 
     def _check_usage(self) -> None:
         project_id, user_id = self.record.project_id, self.record.user_id
-        flavor, before = self.flavor, self.record.flavor
-        if (CONF.quota.count_usage_from_placement and
+        asked = {'instances': 1, 'cores': self.flavor.vcpus,
+                 'ram': self.flavor.memory_mb}
+        # What the usage has of the server already.
+        counted = {'instances': 1, 'cores': 0, 'ram': 0}
+        if not (CONF.quota.count_usage_from_placement and
                 quota._user_id_queued_for_delete_populated(
                     self.owner, project_id)):
-            self._check_deltas(flavor.vcpus, flavor.memory_mb)
-        elif self.correction.flavor_id is not None:
-            self._check_deltas(flavor.vcpus - before.vcpus,
-                               flavor.memory_mb - before.memory_mb)
-        else:
-            compute_utils.check_num_instances_quota(
-                self.owner, flavor, 0, 0, orig_num_req=1,
-                project_id=project_id, user_id=user_id)
+            counted.update(cores=self.record.flavor.vcpus,
+                           ram=self.record.flavor.memory_mb)
+        deltas = {name: asked[name] - counted[name] for name in asked}
+        # Without a quota of the user, the usage of the user is not counted.
+        if not asked.keys() & objects.Quotas.get_all_by_project_and_user(
+                self.owner, project_id, user_id).keys():
+            user_id = None
+        try:
+            objects.Quotas.check_deltas(
+                self.owner, deltas, project_id, user_id=user_id,
+                check_project_id=project_id, check_user_id=user_id)
+        except exception.OverQuota as exc:
+            # Use the words of a create.
+            overs, quotas = exc.kwargs['overs'], exc.kwargs['quotas']
+            headroom = {
+                name: quotas[name] - exc.kwargs['usages'][name] + counted[name]
+                for name in overs}
+            overs, req, allowed, used = compute_utils.get_over_quota_detail(
+                headroom, overs, quotas, asked)
+            raise exception.TooManyInstances(
+                overs=overs, req=req, used=used, allowed=allowed)
         self._enforce_unified_limits()
 
     def _enforce_unified_limits(self) -> None:
@@ -520,20 +544,3 @@ class Request:
                 self.flavor, self.request_spec.is_bfv, self.port_resources,
                 self.accelerators),
             1, 1, delta_updates={'servers': 0})
-
-    def _check_deltas(self, cores: int, ram: int) -> None:
-        deltas = {'instances': 0, 'cores': cores, 'ram': ram}
-        project_id, user_id = self.record.project_id, self.record.user_id
-        try:
-            objects.Quotas.check_deltas(
-                self.owner, deltas, project_id, user_id=user_id,
-                check_project_id=project_id, check_user_id=user_id)
-        except exception.OverQuota as exc:
-            # Use the words of a create.
-            quotas, usages = exc.kwargs['quotas'], exc.kwargs['usages']
-            headroom = {name: quotas[name] - usages[name]
-                        for name in exc.kwargs['overs']}
-            overs, req, allowed, used = compute_utils.get_over_quota_detail(
-                headroom, exc.kwargs['overs'], quotas, deltas)
-            raise exception.TooManyInstances(
-                overs=overs, req=req, used=used, allowed=allowed)

@@ -187,7 +187,7 @@ class FlavorTestCase(CorrectedBase):
         big = self._create_flavor(vcpu=3, memory_mb=128, disk=1)
         self.admin_api.update_quota({'cores': 2}, self.api.project_id)
         self.assertIn(
-            'Quota exceeded for cores: Requested 2, but already used 1 of 2',
+            'Quota exceeded for cores: Requested 3, but already used 0 of 2',
             self.refused_unchanged(403, server, flavorRef=big))
         # It is counted once, and with the flavor that it is to have.
         self.admin_api.update_quota({'cores': 3}, self.api.project_id)
@@ -195,7 +195,9 @@ class FlavorTestCase(CorrectedBase):
         self.wait_for(server, 'PENDING')
         self.admin_api.update_quota(
             {'cores': 1, 'force': True}, self.api.project_id)
-        self.refused_unchanged(403, server)
+        self.assertIn(
+            'Quota exceeded for cores: Requested 3, but already used 0 of 1',
+            self.refused_unchanged(403, server))
         self.rebuild(server, flavorRef=self.small)
         self.wait_for(server, 'ACTIVE')
 

@@ -434,11 +434,15 @@ class QuotaTestCase(RefusedTestCase):
 
     def test_counted_in_the_cells(self):
         server = self.create_waiting()
-        for name, sentence in (('instances', 'instances'), ('cores', 'cores'),
-                               ('ram', 'ram')):
+        # Another server of the project uses a core, too.
+        other = self.create_waiting()
+        for name, asked in (('instances', 1), ('cores', 1), ('ram', 128)):
             self.limits(**{name: 0})
-            self.refuses(403, 'Quota exceeded for %s' % sentence, server)
+            self.refuses(
+                403, 'Quota exceeded for %s: Requested %s, but already used '
+                '%s of 0' % (name, asked, asked), server)
             self.limits(**{name: -1})
+        self.api.delete_server(other['id'])
         # It is counted already: nothing more is needed than it has.
         self.limits(instances=1, cores=1, ram=128)
         self.rebuilds(server)
