@@ -31,6 +31,7 @@ _SENTENCES = (
     _('Rebuild the server with a flavor, an image or an availability zone '
       'that the hosts with room accept, or ask the administrator what the '
       'filter requires.'),
+    _('Delete the server and create it again.'),
     _('Delete the server and create it again without asking for this host, '
       'or ask the administrator for the host.'),
     _('Rebuild the server with a flavor, an image or an availability zone '

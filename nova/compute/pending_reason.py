@@ -125,7 +125,11 @@ class PendingReason:
         answer = self._describe(instance, spec)
         unavailable = None
         if page is None:
-            _complete(spec)
+            try:
+                rebuild_request.check_known(spec)
+                _complete(spec)
+            except rebuild_request.RequestUnknown as exc:
+                unavailable = _tell_unknown(answer, exc)
         else:
             rebuild = _Rebuild(self.compute_api, context, instance)
             unavailable = rebuild.find_refusal(answer)
@@ -146,8 +150,8 @@ class PendingReason:
                 fits = _apply(verdict, answer, page is not None)
         if page is not None and unavailable is not None:
             answer['unavailable'] = unavailable
-        answer['advice'] = _advise(answer['reason'], fits, bool(
-            spec.force_hosts or spec.force_nodes))
+        answer.setdefault('advice', _advise(answer['reason'], fits, bool(
+            spec.force_hosts or spec.force_nodes)))
         return answer
 
     def judge(self, context: nova_context.RequestContext,
@@ -303,8 +307,9 @@ class _Rebuild(rebuild_request.Request):
             self.check_quota()
         except exception.OverQuota as exc:
             answer.update(reason=QUOTA, message=exc.format_message())
-        except (rebuild_image.RebuildRefused,
-                rebuild_request.RequestUnknown, exception.Forbidden,
+        except rebuild_request.RequestUnknown as exc:
+            return _tell_unknown(answer, exc)
+        except (rebuild_image.RebuildRefused, exception.Forbidden,
                 exception.InvalidVolume, exception.VolumeNotFound) as exc:
             answer.update(reason=UNKNOWN, message=exc.format_message())
         except Exception as exc:
@@ -325,6 +330,18 @@ def asked_to_wait(request_spec: 'objects.RequestSpec') -> bool:
         since at the microversion that rebuilds such servers or later
     """
     return bool((request_spec.rebuild_data or {}).get('asked_to_wait'))
+
+
+def _tell_unknown(
+    answer: dict[str, ty.Any], exc: rebuild_request.RequestUnknown,
+) -> str:
+    """Put into an answer that the server can never be rebuilt.
+
+    :returns: why there is no request that a scheduler could judge
+    """
+    answer.update(reason=UNKNOWN, message=exc.format_message(),
+                  advice=_('Delete the server and create it again.'))
+    return answer['message']
 
 
 def _complete(spec: 'objects.RequestSpec') -> None:

@@ -301,6 +301,24 @@ class ReasonTestCase(PendingReasonBase):
             {'cores': 1, 'force': True}, self.api.project_id)
         return server
 
+    def test_it_can_never_be_rebuilt(self):
+        """All readers learn that only another server helps."""
+        self.fill()
+        forgotten = self.waiting()
+        self.forget_request(forgotten)
+        self.speak('2.56')
+        with_files = self.waiting(
+            personality=[{'path': '/etc/motd', 'contents': 'cGF0aWVuY2U='}])
+        self.speak('latest')
+        for server in forgotten, with_files:
+            said = self.refused(409, server)
+            for api in self.api, self.admin_api:
+                shown = self.pending(server, api)
+                self.assertEqual(
+                    ('unknown', 'Delete the server and create it again.'),
+                    (shown['reason'], shown['advice']))
+                self.assertIn(shown['message'], said)
+
     def test_rebuild_would_be_refused(self):
         self.fill()
         server = self.waiting()
