@@ -84,7 +84,7 @@ class DemoTestCase(base.CloudTestCase):
                                  _fill=mock.DEFAULT):
             self.demo.make_samples()
             self.assertTrue(self.demo._client.run.call_args[0][0].startswith(
-                '--os-compute-api-version 2.105 server create '))
+                demo.AT_PENDING + ' server create '))
             self.server['status'] = 'ACTIVE'
             self.assertIn("'ACTIVE'", self.fails(self.demo.make_samples))
 
