@@ -35,7 +35,7 @@ class ComputeManager:
             security_groups, block_device_mapping, node=None, limits=None,
             host_list=None, accel_uuids=None):
         # A save gives the Instance the ID of the record that has the UUID.
-        record_id = instance.id
+        record_id = instance.id if 'id' in instance else None
 
         def keeps_allocations():
             # Before a host sets the server to ERROR, the host deletes what is
@@ -79,8 +79,8 @@ class ComputeManager:
         the record is the one that the host was asked to build, the build has
         begun after this.
         """
-        record_id = instance.id
         try:
+            record_id = instance.id
             if objects.Instance.get_by_uuid(
                     context, instance.uuid, expected_attrs=[]
                     ).id != record_id:

@@ -40,6 +40,11 @@ IMAGE = glance_fixture.GlanceFixture.image1['id']
 PORT = neutron_fixture.NeutronFixture.port_1['id']
 VOLUME = stopped_builds.VOLUME
 
+# What a host calls to build a server, with the look for a rebuild before.
+BUILD = ('_build_unless_rebuilt'
+         if hasattr(manager.ComputeManager, '_build_unless_rebuilt')
+         else '_do_build_and_run_instance')
+
 
 class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
@@ -667,9 +672,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
             return results[0]
 
         with mock.patch(failed_builds_base.SPAWN) as spawn, (
-                stopped_builds.patched(
-                    manager.ComputeManager, '_do_build_and_run_instance',
-                    take)):
+                stopped_builds.patched(manager.ComputeManager, BUILD, take)):
             compute_rpcapi.ComputeAPI().build_and_run_instance(
                 nova_context.get_admin_context(), **message)
             self._wait_for_assert(lambda: self.assertTrue(results))
@@ -717,7 +720,7 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
 
         self.meets(
             target, name, lambda: (
-                self.computes['bad'].manager._do_build_and_run_instance(
+                getattr(self.computes['bad'].manager, BUILD)(
                     message['instance']._context, **message)), rebuild)
         self.assertEqual(
             self.server, self.admin_api.get_server(self.server['id']))
