@@ -508,7 +508,7 @@ class Request:
         project_id, user_id = self.record.project_id, self.record.user_id
         asked = {'instances': 1, 'cores': self.flavor.vcpus,
                  'ram': self.flavor.memory_mb}
-        # What the usage has of the server already.
+        # check_deltas() counts these amounts of the server as used already.
         counted = {'instances': 1, 'cores': 0, 'ram': 0}
         if not (CONF.quota.count_usage_from_placement and
                 quota._user_id_queued_for_delete_populated(

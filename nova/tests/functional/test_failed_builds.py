@@ -40,7 +40,9 @@ IMAGE = glance_fixture.GlanceFixture.image1['id']
 PORT = neutron_fixture.NeutronFixture.port_1['id']
 VOLUME = stopped_builds.VOLUME
 
-# What a host calls to build a server, with the look for a rebuild before.
+# The method of nova-compute that looks whether a rebuild has replaced the
+# server before it builds the server. A Nova that has the series in its own
+# tree calls that method _build_unless_rebuilt.
 BUILD = ('_build_unless_rebuilt'
          if hasattr(manager.ComputeManager, '_build_unless_rebuilt')
          else '_do_build_and_run_instance')
