@@ -52,7 +52,8 @@ _SENTENCES = (
     _('It waits for its owner to ask: rebuild it at microversion 2.106 or '
       'later, or create such servers with the metadata reaper:wait=true.'),
     _('No host that could take it has room.'),
-    _('The scheduler refuses the hosts that have room.'),
+    _('The scheduler refuses the hosts that have room, or all that could '
+      'take it.'),
     _('The host that it was created for is not there.'),
     _('No host could take it, even if the host were empty.'),
     _('Its build failed on a host.'),
@@ -77,6 +78,7 @@ _SENTENCES = (
     _('none has room, and all are disabled or down.'),
     _('all of them are disabled or down.'),
     _('those with room are refused by %(names)s.'),
+    _('those that are enabled and up are refused by %(names)s.'),
     _('those with room are refused by %(names)s, except a host that is kept '
       'for a server ahead in the queue.'),
     _('1 preemptible server on one host would have to go.'),
@@ -221,6 +223,7 @@ _SENTENCES = (
     _('Nothing: its owner has to rebuild it.'),
     _('It is tried again at %(time)s.'),
     _('It is built as soon as there is a host that can take it.'),
+    _('It is built as soon as a host that the scheduler accepts has room.'),
     _('It is built as soon as there is room.'),
 )
 

@@ -24,7 +24,8 @@ _MOST_HOSTS = 20
 
 _REASONS = _(
     'Reasons: no_room (hosts could take the server, and none has room), '
-    'refused (filters of the scheduler refuse all hosts that have room), '
+    'refused (filters of the scheduler refuse the hosts that have room, or '
+    'all hosts that could take the server), '
     'no_such_host (the host that the server was created for does not exist), '
     'nothing_fits (no host could ever take the server), build_failed (hosts '
     'took the server and could not build it), quota (the quota of the project '

@@ -425,14 +425,17 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                  ) -> tuple[model.Reason, str]:
     could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
     refused = room & ~eligible
+    filters = index.exclusions.refusals(shape)
+
+    def names(rows: Bools) -> str:
+        return ', '.join(sorted({filters[index.host(int(row)).name]
+                                 for row in np.flatnonzero(rows)}))
+
     others = (', except a host that is kept for a server ahead in the queue'
               if kept else '')
     if refused.any():
-        filters = index.exclusions.refusals(shape)
-        names = sorted({filters[index.host(int(row)).name]
-                        for row in np.flatnonzero(refused)})
         return (model.Reason.NO_ROOM if kept else model.Reason.REFUSED,
-                f'{could} those with room are refused by {", ".join(names)}'
+                f'{could} those with room are refused by {names(refused)}'
                 f'{others}.')
     off = index.has_room(shape, fits) & ~index.enabled
     if not (fits & index.enabled).any():
@@ -441,6 +444,9 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                     f'{could} all of them are disabled or down.')
         return (model.Reason.NO_ROOM,
                 f'{could} none has room, and all are disabled or down.')
+    if not _open(index, shape).any():
+        return (model.Reason.REFUSED, f'{could} those that are enabled and up '
+                f'are refused by {names(fits & index.enabled)}.')
     none = ('none that is enabled and up has room' if off.any()
             else 'none has room')
     return model.Reason.NO_ROOM, f'{could} {none}{others}.'

@@ -27,7 +27,8 @@ Reason, Hindrance = model.Reason, model.Hindrance
 
 _WHY = {
     Reason.NO_ROOM: 'No host that could take it has room.',
-    Reason.REFUSED: 'The scheduler refuses the hosts that have room.',
+    Reason.REFUSED: 'The scheduler refuses the hosts that have room, or all '
+                    'that could take it.',
     Reason.NO_SUCH_HOST: 'The host that it was created for is not there.',
     Reason.NOTHING_FITS: 'No host could take it, even if the host were empty.',
     Reason.BUILD_FAILED: 'Its build failed on a host.',
@@ -169,6 +170,9 @@ class Entry:
         if self.decision and self.decision.reason in model.NEVER:
             return (f'It is {built} as soon as there is a host that can take '
                     'it.')
+        if self.decision and self.decision.reason is Reason.REFUSED:
+            return (f'It is {built} as soon as a host that the scheduler '
+                    'accepts has room.')
         return f'It is {built} as soon as there is room.'
 
 

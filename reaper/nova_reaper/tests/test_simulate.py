@@ -534,8 +534,12 @@ class SimulateTestCase(tests.TestCase):
             {'id': 'w1', 'priority': 2, **refused},
             {'id': 'w2', 'priority': 1, 'resources': {'VCPU': 8}},
             {'id': 'w3', **refused}]
-        self.assertEqual(['refused', None, 'no_room'],
-                         [one['reason'] for one in decide(given)])
+        decisions = decide(given)
+        self.assertEqual(['refused', None, 'refused'],
+                         [one['reason'] for one in decisions])
+        self.assertIn('those with room are refused', decisions[0]['detail'])
+        self.assertIn('those that are enabled and up are refused',
+                      decisions[2]['detail'])
 
     def test_each_gets_a_provider_that_is_left(self) -> None:
         given = document()

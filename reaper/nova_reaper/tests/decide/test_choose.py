@@ -387,6 +387,21 @@ class ReasonTestCase(tests.TestCase):
         self.assertEqual('refused', word)
         self.assertIn('ServerGroupFilter', detail)
 
+    def test_filters_refuse_hosts_that_are_full(self) -> None:
+        # Another end or another host would not help, and room would not.
+        waiting, full = brute_force.waiting({'VCPU': 1}), self.host(used=4)
+        others = (dataclasses.replace(full, name='h2'),
+                  self.host('h3', disabled=True))
+        self.assertEqual(
+            ('refused', '3 of 3 hosts could take it; those that are enabled '
+             'and up are refused by AFilter, BFilter. No preemptible servers '
+             'on one host would free enough that AFilter, BFilter would '
+             'accept.'),
+            self.reason(waiting, full, *others,
+                        refused={'h1': 'AFilter', 'h2': 'BFilter'}))
+        self.assertEqual('no_room', self.reason(
+            waiting, full, *others, refused={'h1': 'AFilter'})[0])
+
     def test_refused_as_disabled(self) -> None:
         self.assertEqual('refused', self.reason(
             brute_force.waiting({'VCPU': 1}), self.host(disabled=True))[0])

@@ -566,13 +566,15 @@ class PlannerTestCase(tests.TestCase):
                                      planner.decide(one, NOW).verdict)
 
     @hypothesis.settings(max_examples=100)
-    @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
-    @hypothesis.example(137400)
-    @hypothesis.example(1710651251)
-    @hypothesis.example(3502878567)
-    @hypothesis.example(2690727065)
-    @hypothesis.example(458349127)
-    def test_a_look_at_what_has_changed_is_enough(self, seed: int) -> None:
+    @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32),
+                      strategies.booleans())
+    @hypothesis.example(137400, False)
+    @hypothesis.example(1710651251, False)
+    @hypothesis.example(3502878567, False)
+    @hypothesis.example(2690727065, False)
+    @hypothesis.example(458349127, False)
+    def test_a_look_at_what_has_changed_is_enough(
+            self, seed: int, refuse: bool) -> None:
         rand = random.Random(seed)
         world = brute_force.random_world(rand, 3, 4)
         options = dataclasses.replace(
@@ -596,6 +598,13 @@ class PlannerTestCase(tests.TestCase):
 
         now = NOW
         for _ in range(10):
+            for one in waiting if refuse else ():
+                by_host = {
+                    host: rand.choice(['AFilter', 'ComputeFilter'])
+                    for host in both[0].index.rows if rand.random() < 0.8}
+                if rand.random() < 0.3:
+                    for planner in both:
+                        planner.index.exclusions.refuse(one.shape, by_host)
             # A demand that was put off may sleep on until its next turn,
             # even if a host could help.
             may_end = most[0] < queue._MANY or rand.random() < 0.8
@@ -618,6 +627,38 @@ class PlannerTestCase(tests.TestCase):
                                 if server.host == host.name]))
                     for decision in gone:
                         planner.undo(decision, now)
+
+    def test_a_change_of_another_host_does_not_help_where_all_refuse(self
+                                                                    ) -> None:
+        world = brute_force.world(
+            {'h1': {'VCPU': 4}, 'h2': {'VCPU': 4}},
+            [model.Server('s1', 'h1', {'VCPU': 4}),
+             model.Server('s2', 'h2', {'VCPU': 4})])
+        one = waits('w1')
+        planner = self.planner(world, one)
+        exclusions = planner.index.exclusions
+        exclusions.refuse(one.shape, {'h1': 'AFilter', 'h2': 'ComputeFilter'})
+        step = planner.next(NOW)
+        assert step is not None
+        self.assertEqual(model.Reason.REFUSED, step[1].reason)
+
+        def looks(host: str) -> int:
+            with mock.patch.object(choose, 'decide',
+                                   wraps=choose.decide) as decide:
+                planner.queue.host_changed(
+                    planner.index, planner.index.rows[host])
+                while planner.next(NOW) is not None:
+                    pass
+            return decide.call_count
+
+        planner.index.put(dataclasses.replace(
+            world.hosts[1], used={'VCPU': 0}), [])
+        self.assertEqual(0, looks('h2'))
+        # The filter that refused the first host looks at its servers.
+        planner.index.put(dataclasses.replace(
+            world.hosts[0], used={'VCPU': 0}), [])
+        self.assertEqual(1, looks('h1'))
+        self.assertEqual('h1', planner.index.plans['w1'].host)
 
     @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))

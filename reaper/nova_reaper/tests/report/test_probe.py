@@ -148,8 +148,9 @@ class ProbeTestCase(test_engine.EngineTestCase):
         self.turns()
         self.assertEqual(
             ('later', 'refused', 'The scheduler refuses the hosts that have '
-             'room.'), tuple(self.probe()[key] for key in (
-                 'verdict', 'reason', 'detail')))
+             'room, or all that could take it.'),
+            tuple(self.probe()[key] for key in (
+                'verdict', 'reason', 'detail')))
 
     def test_a_cell_that_does_not_answer(self) -> None:
         self.turns()

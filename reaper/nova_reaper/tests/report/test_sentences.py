@@ -74,6 +74,9 @@ class SentencesTestCase(tests.TestCase):
                  'Nothing, until its owner asks.'),
                 (entry(decision=None),
                  'It is built as soon as there is room.'),
+                (entry(model.Reason.REFUSED),
+                 'It is built as soon as a host that the scheduler accepts '
+                 'has room.'),
                 (entry(step='given_up'), 'Nothing: it was set to ERROR.')):
             self.assertEqual(expected, said.to_dict(False)['automatic'])
 
