@@ -80,9 +80,9 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
             self.api.delete_server(self.server['id'])
             self._wait_until_deleted(self.server)
 
-    def test_conductor_dies_after_it_has_mapped_the_server(self):
-        self.stopped(_Manager, '_map_instance_to_cell', self.create().arrives,
-                     after=True)
+    def test_conductor_dies_before_it_maps_the_server(self):
+        self.stopped(_Manager, '_delete_build_request', self.create().arrives,
+                     after=False)
         self.assertEqual((1, 0), self.recover(creates=-1))
         self.is_back()
         self.can_be_rebuilt()
@@ -477,7 +477,7 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
             self.ends()
             self.can_be_rebuilt()
 
-        self.meets(_Manager, '_map_instance_to_cell', message.arrives,
+        self.meets(_Manager, '_delete_build_request', message.arrives,
                    meanwhile)
         self.assertEqual(('ACTIVE', None), self.state())
         self.assertEqual(1, len(self.allocations()))
