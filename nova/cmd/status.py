@@ -4,7 +4,7 @@ from oslo_upgradecheck import upgradecheck
 
 from nova.compute import pending_rollout
 import nova.conf
-from nova import context
+from nova import context as nova_context
 from nova.i18n import _
 from nova.objects import service as service_obj
 import nova_pending
@@ -35,7 +35,7 @@ def _check_use_pending_state(_commands):
     except ValueError as exc:
         return upgradecheck.Result(upgradecheck.Code.FAILURE, str(exc))
     older, problems, waiting = pending_rollout.survey(
-        context.get_admin_context())
+        nova_context.get_admin_context())
     if waiting and not on:
         problems.append(_(
             '%d servers are in PENDING although use_pending_state is off in '
@@ -66,7 +66,7 @@ def _check_conductor_pin(_commands):
     """
     if CONF.upgrade_levels.conductor is None or (
             service_obj.get_minimum_version_all_cells(
-                context.get_admin_context(), ['nova-conductor']) <
+                nova_context.get_admin_context(), ['nova-conductor']) <
             service_obj.KNOWS_PENDING):
         return upgradecheck.Result(upgradecheck.Code.SUCCESS)
     return upgradecheck.Result(upgradecheck.Code.WARNING, _(
