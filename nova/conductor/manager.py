@@ -241,11 +241,16 @@ class ComputeTaskManager:
 
     @nova_pending.new
     def _create_devices(self, cctxt, instance, block_device_mapping):
-        """Create the devices of a server in the transaction of a context."""
-        for bdm in block_device_mapping:
+        """Create the devices of a server in the transaction of a context.
+
+        The other servers of the request have the same mappings, and the
+        context of the request in them.
+        """
+        bdms = copy.deepcopy(block_device_mapping)
+        for bdm in bdms:
             bdm._context = cctxt
         self._create_block_device_mapping(
-            None, instance.flavor, instance.uuid, block_device_mapping)
+            None, instance.flavor, instance.uuid, bdms)
 
     @nova_pending.new
     def _complete_actions(self, cctxt, instance_uuid):

@@ -8,6 +8,7 @@ from nova.conductor import api
 from nova.conductor import manager
 from nova.conductor import rpcapi
 from nova import context as nova_context
+from nova import objects
 from nova import test
 
 ARGUMENTS = dict(
@@ -72,3 +73,21 @@ class RebuildInCell0RPCTestCase(test.NoDBTestCase):
         conductor.rebuild_instance_in_cell0(self.context, **ARGUMENTS)
         cast = conductor.conductor_compute_rpcapi.rebuild_instance_in_cell0
         cast.assert_called_once_with(self.context, *ARGUMENTS.values())
+
+
+class DevicesTestCase(test.NoDBTestCase):
+
+    def test_others_of_the_request_keep_the_context_of_the_request(self):
+        request = nova_context.get_admin_context()
+        cell0_context = nova_context.get_admin_context()
+        bdms = objects.BlockDeviceMappingList(objects=[
+            objects.BlockDeviceMapping(request, volume_id=uuids.volume)])
+        with mock.patch.object(
+                manager.ComputeTaskManager,
+                '_create_block_device_mapping') as create:
+            manager.ComputeTaskManager()._create_devices(
+                cell0_context, mock.Mock(), bdms)
+        made = create.call_args.args[3]
+        self.assertEqual([(uuids.volume, cell0_context)], [
+            (bdm.volume_id, bdm._context) for bdm in made])
+        self.assertIs(request, bdms[0]._context)
