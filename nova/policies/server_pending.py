@@ -19,7 +19,7 @@ server_pending_policies = [
     policy.DocumentedRuleDefault(
         # Who may read requests to Placement, names of hosts and of filters
         name=BASE_POLICY_NAME % 'hosts:show',
-        check_str=base.SERVICE_ROLE,
+        check_str=' or '.join((base.ADMIN, base.SERVICE_ROLE)),
         description="Show why a server of any project waits for a host, with "
         "the requests to Placement that the scheduler makes for it and the "
         "hosts that are refused. Say the same of a server that is not created",

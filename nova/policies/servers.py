@@ -15,7 +15,8 @@ _CHECKS = {
     # A service that has no other role reaches detail:get_all_tenants.
     released.SERVERS % 'detail': ' or '.join(
         (base.PROJECT_READER_OR_ADMIN, base.SERVICE_ROLE)),
-    released.SERVERS % 'detail:get_all_tenants': base.SERVICE_ROLE,
+    released.SERVERS % 'detail:get_all_tenants': ' or '.join(
+        (base.ADMIN, base.SERVICE_ROLE)),
 }
 
 
