@@ -63,6 +63,8 @@ _SENTENCES = (
     _('Its last try came to nothing.'),
     _('Room is kept for a server that waits before it.'),
     _('No server is ended to make room for it.'),
+    _('No server is ended for it for an hour, because servers like it did not '
+      'run after others had been ended for them.'),
     _('It has waited for too long.'),
     _('Volumes or secrets are made when it is built, so that only its owner '
       'can rebuild it.'),

@@ -28,6 +28,7 @@ REASONS = {
     'back_off': _('Tried again later'),
     'reserved': _('The room is kept for another server'),
     'mode': _('nova-reaper may not rebuild it'),
+    'misses': _('Ends for servers like it came to nothing'),
     'deadline': _('Waited for too long'),
     'needs_owner': _('Its owner has to rebuild it'),
     'not_asked': _('Its owner has not asked to wait'),

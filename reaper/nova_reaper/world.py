@@ -357,8 +357,9 @@ class World:
             state = 'shelved' if server.shelved else 'pending'
             word = last.decision.word if last else None
             counts[state, word or 'none'] += 1
-            oldest[state] = max(oldest.get(state, 0.0), (
-                now - shapes.waits_since(server)).total_seconds())
+            if server.id not in self.not_asked:
+                oldest[state] = max(oldest.get(state, 0.0), (
+                    now - shapes.waits_since(server)).total_seconds())
         self._counts, self._oldest, self._least = counts, oldest, least
         self.index.exclusions.keep_only(asked)
         yield

@@ -30,7 +30,8 @@ _REASONS = _(
     'nothing_fits (no host could ever take the server), build_failed (hosts '
     'took the server and could not build it), quota (the quota of the project '
     'does not allow the server), unknown. Hindrances, which only nova-reaper '
-    'knows: protected, back_off, reserved, mode, deadline, needs_owner, '
+    'knows: protected, back_off, reserved, mode, misses, deadline, '
+    'needs_owner, '
     'not_asked (the owner has not asked to wait).')
 
 

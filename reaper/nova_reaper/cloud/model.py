@@ -89,6 +89,7 @@ class Hindrance(enum.StrEnum):
     BACK_OFF = 'back_off'
     RESERVED = 'reserved'
     MODE = 'mode'
+    MISSES = 'misses'
     DEADLINE = 'deadline'
     NEEDS_OWNER = 'needs_owner'
     NOT_ASKED = 'not_asked'

@@ -103,7 +103,8 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
     if kept:
         return _wait(waiting, reason, detail, model.Hindrance.RESERVED)
     if waiting.spared:
-        return _wait(waiting, reason, f'{detail} {waiting.spared}')
+        return _wait(waiting, reason, f'{detail} {waiting.spared}',
+                     model.Hindrance.MISSES)
     if shape.fill_only:
         kind = ('was shelved for another' if waiting.shelved else
                 'is in ERROR since its build failed' if waiting.failed else

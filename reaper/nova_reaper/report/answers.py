@@ -41,6 +41,9 @@ _HINDERED = {
     Hindrance.BACK_OFF: 'Its last try came to nothing.',
     Hindrance.RESERVED: 'Room is kept for a server that waits before it.',
     Hindrance.MODE: 'No server is ended to make room for it.',
+    Hindrance.MISSES: 'No server is ended for it for an hour, because servers '
+                      'like it did not run after others had been ended for '
+                      'them.',
     Hindrance.DEADLINE: 'It has waited for too long.',
     Hindrance.NEEDS_OWNER: 'Volumes or secrets are made when it is built, so '
                            'that only its owner can rebuild it.',

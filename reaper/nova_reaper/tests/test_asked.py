@@ -83,6 +83,15 @@ class AskedTestCase(test_engine.EngineTestCase):
         self.assertIn('reaper:wait=true', shown['detail'])
         self.assertEqual(1, self.value('pending', state='pending',
                                        reason='not_asked'))
+        # Nobody is to be woken for a server that has been given up.
+        self.assertEqual(0, self.value('oldest_pending_seconds',
+                                       state='pending'))
+        self.nova.servers[self.nova.add_server('v', 16)]['created'] = (
+            self.nova.servers[unasked]['created'])
+        self.offset += 600
+        self.turns(20, 5)
+        self.assertLess(600, self.value('oldest_pending_seconds',
+                                        state='pending'))
 
     def test_one_that_asks_later(self) -> None:
         unasked = self.nova.add_server('w', 4, asked=False)

@@ -11,6 +11,7 @@ from oslo_utils import timeutils
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
+from nova_reaper.report import answers
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
@@ -251,6 +252,12 @@ class MissedTestCase(test_engine.EngineTestCase):
         self.assertEqual(1, self.actions().count('forceDelete'))
         decision = self.engine.world.told.last[self.waiting].decision
         self.assertIn('did not run within the hour', decision.detail)
+        self.assertEqual((model.Reason.NO_ROOM, 'misses'),
+                         (decision.reason, decision.word))
+        self.assertEqual(
+            'No host that could take it has room. No server is ended for it '
+            'for an hour, because servers like it did not run after others '
+            'had been ended for them.', answers.why(decision))
         self.assertIn('No valid host was found', decision.detail)
         self.assertNotIn('only Placement', decision.detail)
         setattr(self.nova, '_build', build)
