@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 
 import yaml
 
@@ -103,7 +104,7 @@ def unpack(archive, place):
                 raise ExportError('%s is no source archive of Nova: it holds '
                                   'more than one directory.' % archive)
             file.extractall(place.parent, filter='data')
-    except (OSError, tarfile.TarError) as exc:
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as exc:
         raise ExportError('%s cannot be unpacked: %s' % (archive, exc))
     (place.parent / top.pop()).rename(place)
     try:

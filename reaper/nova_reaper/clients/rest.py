@@ -9,6 +9,7 @@ asked of the two, and Keystone is asked here.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import copy
 from email import utils
 import threading
@@ -139,15 +140,18 @@ class Client:
         return None
 
     def request(self, method: str, path: str, *, json: Any = None,
-                microversion: str | None = None) -> dict[str, Any] | Any:
+                microversion: str | None = None,
+                repeated: Sequence[int] = (502, 503, 504)
+                ) -> dict[str, Any] | Any:
         """Send a request, and return the body of the answer.
 
         An answer without a body gives None.
 
-        The client repeats reads on 502 to 504, and if the connection broke.
+        The client repeats reads on some answers, and if the connection broke.
         Callers repeat writes: Nova and Placement tell whether a write was
         done.
 
+        :param repeated: the status codes on which the client repeats a read
         :raises: RequestFailed
         """
         # A connection may break after the write as well as before it.
@@ -161,7 +165,7 @@ class Client:
             response = self._adapter.request(
                 path, method, json=json, raise_exc=False,
                 microversion=microversion or self.microversion,
-                retriable_status_codes=[502, 503, 504],
+                retriable_status_codes=repeated,
                 headers={'Accept': 'application/json'}, **repeat)
             status = response.status_code
             self._compare_clocks(response.headers.get('Date'), sent_at)
@@ -226,7 +230,9 @@ class Client:
         """
         page: str | None = with_query(path, **query)
         while page:
-            answer = self.request('GET', page, microversion=microversion)
+            # A page that failed would spoil all pages that were read before.
+            answer = self.request('GET', page, microversion=microversion,
+                                  repeated=(500, 502, 503, 504))
             answer = answer[within] if within else answer
             yield answer
             # The link may name a host that only clients outside can reach.

@@ -500,6 +500,12 @@ class RefusedTestCase(ExportTestCase):
         (self.home / 'text').write_text('text')
         self.assertRefused('cannot be unpacked', self.home / 'text')
         self.assertRefused('cannot be unpacked', self.home / 'missing')
+        whole = self.archive('nova-34.0.0', **{
+            'PKG-INFO': 'Name: nova\nVersion: 34.0.0\n',
+            'bytes': os.urandom(9999).hex()})
+        part = self.home / 'part'
+        part.write_bytes(whole.read_bytes()[:2000])
+        self.assertRefused('cannot be unpacked', part)
 
     def test_checkout(self):
         checkout = self.checkout()

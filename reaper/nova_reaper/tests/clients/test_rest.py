@@ -157,6 +157,14 @@ class ClientTestCase(tests.TestCase):
             {'status_code': 503}, {'status_code': 502}, {'json': {'a': 1}}])
         self.assertEqual({'a': 1}, self.client.request('GET', '/x'))
 
+    def test_a_page_that_fails_is_repeated(self) -> None:
+        self.requests.get(f'{URL}/x', [
+            {'status_code': 500}, {'json': {'y': [1]}}])
+        self.assertEqual([1], list(self.client.list('/x', 'y')))
+        self.requests.get(f'{URL}/x', status_code=500)
+        self.assertRaises(rest.RequestFailed, list,
+                          self.client.list('/x', 'y'))
+
     def test_writes_are_not(self) -> None:
         self.requests.post(f'{URL}/x', [{'status_code': 503}, {'json': {}}])
         self.assertRaises(rest.Unavailable, self.client.request, 'POST',
