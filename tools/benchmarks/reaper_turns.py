@@ -104,7 +104,7 @@ class Nova:
         self._counts = counts
         self._pace = rest.Pace(rate)
         self._flavor = nova.Flavor('p', 1, 1, 1, extra_specs={
-            shapes.PREEMPTIBLE: 'true'}, id='p')
+            shapes.PREEMPTIBLE[0]: 'true'}, id='p')
         self.client = mock.Mock()
 
     def _count(self):
