@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Runs the tests of each commit of the branch at that commit.
+"""Checks each commit of the branch at that commit: its style and its tests.
 
 The Python that runs this must have what Nova needs, and not nova-pending: what
 is tested is the branch alone. The tests run on native threads, or as
@@ -29,6 +29,18 @@ def tests_of(git, commit, suite):
                 commit, '--', 'nova/tests/%s' % suite).split('\n')
     return [path[:-3].replace('/', '.') for path in paths
             if re.search(r'/test_\w+\.py$', path)]
+
+
+def style_of(git, commit, place):
+    """Return what Nova's own flake8, with hacking, finds in a commit's files.
+
+    :param place: the work tree, at that commit
+    """
+    paths = git('diff', '--name-only', '--diff-filter=AM', commit + '~1',
+                commit, '--', '*.py').split()
+    return paths and subprocess.run(
+        [sys.executable, '-m', 'flake8', *paths], cwd=place, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
 
 
 def run(place, modules):
@@ -61,8 +73,8 @@ def run(place, modules):
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog='python -m tools.intree.commits',
-        description='Run the tests of each commit of the branch at that '
-                    'commit.')
+        description='Check the style of each commit of the branch, and run '
+                    'its tests, at that commit.')
     parser.add_argument(
         'repository', metavar='DIR', help='what nova-pending export has made')
     parser.add_argument(
@@ -95,10 +107,14 @@ def main(arguments=None):
 
 
 def test(git, commit, place, suite):
-    """Run the tests of a commit, tell how it went, and whether one failed."""
+    """Check a commit, tell how it went, and return whether it failed."""
     export.Git(place)('checkout', '--quiet', commit)
     modules = tests_of(git, commit, suite)
     title = git('log', '-1', '--format=%h %s', commit)
+    wrong = style_of(git, commit, place)
+    if wrong:
+        print('%s: style\n%s' % (title, wrong), flush=True)
+        return True
     if not modules:
         print('%s: no %s tests' % (title, suite), flush=True)
         return False

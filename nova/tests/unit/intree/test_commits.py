@@ -80,8 +80,19 @@ class CommitsTestCase(testtools.TestCase):
         self.assertIn('AssertionError: 3 != 2', output)
 
     def test_what_cannot_be_imported(self):
-        self.commit('Two', {'nova/tests/unit/test_thing.py': 'import none\n'})
-        self.assertEqual(1, self.run_commits()[0])
+        self.commit('Two', {'nova/tests/unit/test_thing.py':
+                            'import none\n\nnone.run()\n'})
+        code, output = self.run_commits()
+        self.assertEqual(1, code)
+        self.assertIn("No module named 'none'", output)
+
+    def test_style(self):
+        self.commit('Two', {'nova/thing.py': 'import os\nLIMIT = 1\n'})
+        self.commit('Three', {'nova/thing.py': 'LIMIT = 1\n'})
+        code, output = self.run_commits()
+        self.assertEqual(1, code)
+        self.assertIn("Two: style\nnova/thing.py:1:1: F401 'os'", output)
+        self.assertIn('Three: no unit tests', output)
 
     def test_one_commit(self):
         self.commit('Two', {'nova/tests/unit/test_thing.py': TEST % 1})
