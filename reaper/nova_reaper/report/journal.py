@@ -55,7 +55,7 @@ from nova_reaper.report.store import LEFT
 from nova_reaper.report.store import Record
 
 LOG = log.getLogger(__name__)
-# Most records that wait to be written; more are lost.
+# Most records that wait to be written; more are lost, except a pause.
 WAITING = 10000
 # Most records of one transaction.
 BATCH = 100
@@ -290,7 +290,8 @@ class Journal:
             self._tell(record)
         with self._changed:
             for record in records:
-                if len(self._rows) >= WAITING:
+                if (len(self._rows) >= WAITING and
+                        record.kind is not Kind.PAUSE):
                     self._lose(record, f'{WAITING} others wait to be')
                 else:
                     self._rows.append(record)
@@ -323,8 +324,10 @@ class Journal:
         """Pause now; the record is written once the database can be used."""
         if self.pause is None:
             record = Record(Kind.PAUSE, detail={'by': by, 'why': ''})
-            self._switch = record
-            self.write(record)
+            with self._changed:
+                # The thread that writes sees both at once.
+                self._switch = record
+                self.write(record)
             LOG.warning('Paused by %s.', by)
 
     def flush(self, timeout: float) -> int:
@@ -360,9 +363,12 @@ class Journal:
                 self.store.add(batch)
             if time.monotonic() >= self._look_at:
                 known, found = self._switch, self.store.switch()
-                if self._switch is known:
-                    # switch() was not called meanwhile.
-                    self._switch = found
+                with self._changed:
+                    # A call of switch() meanwhile counts, and so does a pause
+                    # whose record still waits to be written.
+                    if self._switch is known and not any(
+                            row is known for row in self._rows):
+                        self._switch = found
                 self._purge()
                 self._look_at = time.monotonic() + POLL
                 self.asked.set()

@@ -189,6 +189,27 @@ class JournalTestCase(tests.TestCase):
         self.book.switch(Kind.RESUME, 'u', 'x')
         self.assertIsNone(self.book.pause)
 
+    def test_a_signal_while_other_records_wait(self) -> None:
+        with mock.patch.object(self.book.store, '_connection',
+                               side_effect=exception.DBConnectionError):
+            self.book.write(self.records[0])
+            self.book.work()
+            # The pause is kept though no other record would be.
+            self.useFixture(fixtures.MockPatchObject(journal, 'WAITING', 1))
+            self.book.pause_at_once('SIGUSR1')
+        self.assertTrue(self.book.error)
+        for _ in range(3):
+            # After an error the records are written one by one.
+            self.book._look_at = 0.0
+            self.book.work()
+            self.assertTrue(self.book.pause)
+        self.assertEqual((0, 0), (self.book.waiting, self.book.lost))
+        # The end of the pause by another reaper is heard.
+        self.book.store.add([Record(Kind.RESUME)])
+        self.book._look_at = 0.0
+        self.book.work()
+        self.assertIsNone(self.book.pause)
+
     def test_old_records_go_a_batch_at_a_time(self) -> None:
         self.conf.set_override('purge_batch', 2, 'journal')
         then = timeutils.utcnow(True) - datetime.timedelta(days=91)
