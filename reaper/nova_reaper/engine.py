@@ -13,6 +13,7 @@ list, so that hints and steps of attempts come between.
 import collections
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent import futures
 import dataclasses
 import datetime
@@ -38,11 +39,12 @@ from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper.report import journal
+from nova_reaper.report import store
 from nova_reaper import world
 
 LOG = log.getLogger(__name__)
 # Names of jobs; seconds until the journal is read again after an error, and
-# seconds for which decisions wait for it.
+# seconds for which decisions wait for the journal, and for what it lacks.
 JOURNAL, CLOSE = 'journal', 'open records'
 RECALL = 30.0
 PATIENCE = 15.0
@@ -106,6 +108,9 @@ class Engine:
         self._memory: journal.Memory | None = None
         self._begun_at: datetime.datetime | None = None
         self._recall_at = self._recall_until = 0.0
+        # Until when nobody is ended before the records that the journal lacks
+        # have been found.
+        self._close_until = 0.0
         # When to sweep again after a sweep that failed or was put off.
         self._sweep_at = math.inf
         # Grows while another reaper acts. The engine drops what a job of an
@@ -164,7 +169,7 @@ class Engine:
                 if self.recovered or self._ahead and (
                         self.guard.mode is not model.Mode.OBSERVE):
                     self._plan()
-                if self.recovered:
+                if self._may_end:
                     self.attempts.end_run_times()
                 self.attempts.go_on()
             if self.recovered:
@@ -241,16 +246,20 @@ class Engine:
         if term != self._term:
             return
         self._memory = memory
-        self.world.remember(memory)
+        self._count(memory)
         if self.recovered or self._ahead_in == term:
             self._count_builds()
+        self.guard.remembers = True
+        LOG.info('Read of the journal: %d ends within an hour, %d builds.',
+                 len(memory.ends), len(memory.builds))
+
+    def _count(self, memory: journal.Memory) -> None:
+        """Have the world count what the journal tells, except builds."""
+        self.world.remember(memory)
         for record in (*memory.returns, *memory.stuck):
             if record.host in self.world.views:
                 # The host was read before its server was known as protected.
                 self._hosts.read(record.host)
-        self.guard.remembers = True
-        LOG.info('Read of the journal: %d ends within an hour, %d builds.',
-                 len(memory.ends), len(memory.builds))
 
     def _count_builds(self) -> None:
         """Have the world count, once, what the journal tells of builds."""
@@ -267,10 +276,26 @@ class Engine:
     def _close(self) -> None:
         """Have a job find out the results that the journal lacks."""
         if self._book.error is None:
+            busy = {victim.id for current in self.attempts.under_way.values()
+                    for victim in current.victims}
             self.jobs.start(CLOSE, functools.partial(
                 journal.close, self._book.store, self._recovery.find,
-                set(self.attempts.under_way)),
-                lambda found: self._book.write(*found))
+                busy.union(self.attempts.under_way)),
+                functools.partial(self._take_closed, self._term))
+
+    def _take_closed(self, term: int, found: Sequence[store.Record]) -> None:
+        """Write and count the results that the journal lacked."""
+        self._book.write(*found)
+        if term == self._term:
+            memory = journal.memory_of(found, timeutils.utcnow(True))
+            self._count(memory)
+            self.world.remember_builds(memory, self.attempts.under_way)
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether the ends of before are known, or were waited for."""
+        return self.recovered and (CLOSE not in self.jobs or (
+            time.monotonic() >= self._close_until))
 
     def _failed(self, name: str, why: str) -> None:
         self.guard.failed(name, why)
@@ -579,6 +604,7 @@ class Engine:
             self._hosts.read(host)
         if not self.recovered:
             self.recovered = True
+            self._close_until = time.monotonic() + PATIENCE
             self._count_builds()
             self.world.complete()
             LOG.info('Waiting servers: %d; attempts that go on: %d.',
@@ -619,7 +645,7 @@ class Engine:
             begun = time.perf_counter()
             found = self.world.planner.next(
                 timeutils.utcnow(True),
-                may_end=(self.recovered and
+                may_end=(self._may_end and
                          tally.with_victims < group.max_preemptions))
             if found is None:
                 self._hosts.forget_freed()

@@ -405,8 +405,11 @@ class World:
 
     def remember(self, memory: journal.Memory) -> None:
         """Take over from the journal what earlier reapers knew."""
-        self.planner.ends.extend(choose.End(end.server, end.project, end.at)
-                                 for end in reversed(memory.ends))
+        # Servers may have been ended since the time that the memory is of.
+        self.planner.ends = collections.deque(sorted((
+            *(choose.End(end.server, end.project, end.at)
+              for end in memory.ends), *self.planner.ends),
+            key=lambda end: end.time))
         for build in reversed(memory.missed):
             miss = Miss(build.at, build.detail.get('why') or '')
             self.misses.add(build.detail['missed'], miss)
@@ -414,6 +417,8 @@ class World:
                 self.misses.add(build.server, miss)
         for back in memory.returns:
             self._reader.has_returned(back.server, back.at)
+            # A view of before does not show the protection.
+            self.avoid(back.host, {back.server}, 0.0)
         for stuck in memory.stuck:
             self._reader.avoid([stuck.server], (
                 stuck.at - memory.until).total_seconds() + memory.exclusion)

@@ -478,18 +478,33 @@ def read(store: store_module.Store, until: datetime.datetime,
         [build for build in built if build.result == 'active'])
 
 
+def memory_of(found: Sequence[Record], until: datetime.datetime) -> Memory:
+    """Return what results that were found late bear on.
+
+    :param found: the records that close() returns
+    :param until: the time at which they were found
+    """
+    builds = [build for build in found if build.result == 'active']
+    return Memory(
+        until, 0, builds=builds,
+        ends=[end for end in found
+              if end.kind is Kind.END and end.result != LEFT],
+        returns=[back for back in builds if back.kind is Kind.RETURN])
+
+
 def close(store: store_module.Store,
           find: Callable[[str], nova.NovaServer | None],
           busy: Collection[str]) -> list[Record]:
     """Find what became of servers of which the journal does not tell.
 
-    :param busy: IDs of servers that attempts are under way for
+    :param busy: IDs of the servers of attempts under way: those that wait, and
+        the victims
     """
     now = timeutils.utcnow(True)
     found = []
     for record in store.open(now - OPEN_FOR, now - YOUNG):
         kind = record.kind
-        if record.waiting in busy or kind is Kind.WITHDRAWAL and (
+        if record.server in busy or kind is Kind.WITHDRAWAL and (
                 not record.detail.get('ending')):
             continue
         try:
@@ -503,14 +518,16 @@ def close(store: store_module.Store,
                   else _of_notice(record, server, now))
         if result is None:
             continue
+        detail = {'why': 'It was found so later: the reaper that did it was '
+                  'killed, or waited for it no longer.',
+                  'cause': record.detail.get('cause')}
+        if server and result == model.Result.ACTIVE:
+            detail['resources'] = shapes.resources(server)
         if kind in (Kind.NOTICE, Kind.WITHDRAWAL):
             kind = Kind.END if result else Kind.WITHDRAWAL
         found.append(dataclasses.replace(
             record, kind=kind, result=result, at=now,
-            id=uuidutils.generate_uuid(), detail={
-                'why': 'It was found so later: the reaper that did it was '
-                'killed, or waited for it no longer.',
-                'cause': record.detail.get('cause')}))
+            id=uuidutils.generate_uuid(), detail=detail))
     return found
 
 

@@ -2,6 +2,7 @@
 
 """Decisions that are written down, and what the next process makes of them."""
 
+import datetime
 import os
 from typing import Any
 from unittest import mock
@@ -337,6 +338,75 @@ class RememberedTestCase(JournalTestCase):
             self.assertEqual('PENDING', self.serve())
         self.assertEqual(1, len(self.said(Kind.END)))
 
+    def ended_meanwhile(self) -> None:
+        """Killed at the end of a server, which is gone before the restart."""
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        self.nova.add_host('h2', 8)
+        self.victims = [self.nova.add_server('s', 8, host, preemptible=True)
+                        for host in ('h1', 'h2')]
+        self.nova.add_server('w', 8)
+        self.until(Step.END)
+        ended, = (victim for victim in self.victims
+                  if self.nova.servers[victim]['metadata'])
+        self.nova.delete(ended)
+        self.offset += 120
+
+    def test_the_cap_counts_what_ended_while_no_reaper_ran(self) -> None:
+        self.ended_meanwhile()
+        self.start()
+        self.assertEqual('PENDING', self.serve())
+        self.assertEqual(1, len(self.said(Kind.END)))
+        self.assertEqual(1, len(self.engine.world.planner.ends))
+
+    def test_nobody_is_ended_before_the_cap_is_known(self) -> None:
+        self.ended_meanwhile()
+        self.start()
+        jobs, late = self.engine.jobs, list[Any]()
+        start = jobs.start
+
+        def start_later(name: str, *more: Any) -> bool:
+            if name != engine_module.CLOSE:
+                return start(name, *more)
+            jobs._running.add(name)
+            late[:] = name, *more
+            return True
+
+        other = self.nova.add_server('w', 8)
+        with mock.patch.object(jobs, 'start', start_later):
+            self.turns(10)
+            self.assertEqual(1, sum(map(bool, map(self.status, self.victims))))
+            # The ends are not waited for any longer.
+            self.assertEqual('PENDING', self.status(other))
+        jobs._running.remove(engine_module.CLOSE)
+        start(*late)
+        self.turns(20)
+        self.assertEqual('PENDING', self.status(other))
+
+    def test_what_ended_before_is_not_waited_for_without_end(self) -> None:
+        self.one_end()
+        self.conf.set_override('max_ends_per_hour', 0, 'reaper')
+        self.start()
+        jobs = self.engine.jobs
+        start = jobs.start
+
+        def hang(name: str, *more: Any) -> bool:
+            if name == engine_module.CLOSE:
+                jobs._running.add(name)
+                return True
+            return start(name, *more)
+
+        with mock.patch.object(jobs, 'start', hang):
+            self.assertEqual('ACTIVE', self.serve())
+
+    def test_ends_count_in_the_order_of_their_times(self) -> None:
+        known, now = self.engine.world, timeutils.utcnow(True)
+        for minutes in (30, 50, 40):
+            known.remember(journal.Memory(now, 0, ends=[Record(
+                Kind.END, str(minutes), at=now - datetime.timedelta(
+                    minutes=minutes))]))
+        self.assertEqual(['50', '40', '30'],
+                         [end.server for end in known.planner.ends])
+
     def test_the_older_end_counts_no_more_after_a_restart(self) -> None:
         self.one_end()
         self.conf.set_override('max_ends_per_hour', 2, 'reaper')
@@ -379,6 +449,21 @@ class RememberedTestCase(JournalTestCase):
         self.start()
         self.assertEqual(('PENDING', 'ACTIVE'),
                          (self.serve(), self.status(victim)))
+
+    def test_one_that_came_back_while_no_reaper_ran_is_protected(self
+                                                                 ) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      image=False)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(40)
+        self.nova.finish(waiting)
+        self.until(Step.WATCH, 61)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.start()
+        self.assertEqual(('PENDING', 'ACTIVE'),
+                         (self.serve(), self.status(victim)))
+        self.assertEqual(('return', victim, 'active'),
+                         self.said(Kind.RETURN)[-1])
 
     def test_one_that_was_stuck_is_left_alone(self) -> None:
         self.conf.set_override('end_timeout', 30, 'reaper')
@@ -516,6 +601,17 @@ class RememberedTestCase(JournalTestCase):
         self.turns(60, 15)
         self.assertEqual(('PENDING', 'ACTIVE'),
                          (self.status(first), self.status(second)))
+
+    def test_the_fair_share_of_what_was_built_while_no_reaper_ran(self
+                                                                  ) -> None:
+        self.nova.add_server('w', 4, project='greedy')
+        self.until(Step.WATCH)
+        self.offset += 120
+        for _ in range(2):
+            self.start()
+            self.turns(5)
+            share = self.engine.world.queue.share.of('greedy')
+            self.assertAlmostEqual(0.5, share, 1)
 
 
 class PausedTestCase(JournalTestCase):

@@ -32,7 +32,7 @@ class CrashingTestCase(test_engine.EngineTestCase):
         super().setUp()
         self.nova.add_host('h1', 8)
 
-    def until(self, step: Step) -> None:
+    def until(self, step: Step, seconds: float = 1.0) -> None:
         """Let it work until a step comes next, and kill it there."""
         actor = self.engine.attempts._actor
         advance = actor.advance
@@ -43,7 +43,7 @@ class CrashingTestCase(test_engine.EngineTestCase):
             return advance(current)
 
         with mock.patch.object(actor, 'advance', killed):
-            self.assertRaises(Killed, self.turns, 60)
+            self.assertRaises(Killed, self.turns, 60, seconds)
 
 
 class CrashTestCase(CrashingTestCase):
