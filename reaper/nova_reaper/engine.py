@@ -19,7 +19,6 @@ import dataclasses
 import datetime
 import functools
 import math
-import threading
 import time
 
 from oslo_config import cfg
@@ -82,7 +81,7 @@ class Engine:
         self.mailbox = bus.Mailbox()
         few = max(1, conf.reaper.workers // 4)
         self.jobs = reader.Jobs(pool, self.mailbox.wake, self._failed, few)
-        self.lock = threading.RLock()
+        self.lock = known.lock
         self.observed: dict[str, model.Decision] = {}
         # What was read and is taken a part at a time: lists, which let single
         # servers pass.

@@ -2,7 +2,7 @@
 
 """Keeps what the reaper knows and plans, and what became of servers.
 
-The world asks no service. Its owner, the engine, holds a lock over the world.
+The world asks no service. Its owner, the engine, holds the lock of the world.
 """
 
 import collections
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import dataclasses
 import datetime
 import enum
+import threading
 
 from oslo_log import log
 from oslo_utils import timeutils
@@ -173,12 +174,14 @@ class World:
     :ivar not_asked: the servers whose owners have not asked to wait, which the
         queue does not have
     :ivar max_misses: the option of that name
+    :ivar lock: a thread that uses anything of the world holds the lock
     """
 
     def __init__(self, options: model.Options, source: reader.Reader,
                  forms: shapes.Shapes, meters: health.Metrics) -> None:
         self._reader = source
         self._shapes = forms
+        self.lock = threading.RLock()
         self.options = options
         self.index = index_module.Index(options)
         self.queue = queue_module.Queue(options)
@@ -318,6 +321,11 @@ class World:
         return dataclasses.replace(
             made, spared=spared,
             shape=dataclasses.replace(made.shape, fill_only=True))
+
+    def waiting_for_job(self, server: str) -> model.Waiting | None:
+        """Return what waiting() returns, to a thread without the lock."""
+        with self.lock:
+            return self.waiting(server)
 
     def measure(self) -> Iterator[None]:
         """Find out again what servers ask for, and tell each its decision.

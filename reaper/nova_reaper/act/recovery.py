@@ -92,7 +92,8 @@ class Recovery:
     then, and withdraws the notice if the server has not ended.
 
     :ivar find: gives a server as it is now, None if it is gone
-    :param waiting: gives a server that waits by its ID, None if not known
+    :param waiting: gives a server that waits by its ID, None if not known; any
+        thread may call it
     """
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,

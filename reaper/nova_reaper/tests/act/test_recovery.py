@@ -2,6 +2,7 @@
 
 """The reaper dies after each of its steps, and another reaper starts."""
 
+from concurrent import futures
 import datetime
 from unittest import mock
 
@@ -324,6 +325,18 @@ class SweepTestCase(test_engine.EngineTestCase):
 
     def hold(self, server: str, **amounts: int) -> None:
         self.room.holds.take(server, {self.nova.hosts['h1']: amounts})
+
+    def test_a_job_waits_until_the_engine_has_done_its_turn(self) -> None:
+        waiting = self.nova.add_server('w', 16)
+        self.turns(3, 61)
+        pool = futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        with self.engine.lock:
+            found = pool.submit(self.engine._recovery._waiting, waiting)
+            self.assertRaises(TimeoutError, found.result, 0.2)
+        given = found.result(60)
+        assert given
+        self.assertEqual(waiting, given.id)
 
     def test_a_part_is_given_free(self) -> None:
         waiting = self.nova.add_server('w', 16)
