@@ -259,6 +259,8 @@ class Engine:
             if record.host in self.world.views:
                 # The host was read before its server was known as protected.
                 self._hosts.read(record.host)
+        self._lists.failed_before |= {
+            record.server for record in memory.errors}
 
     def _count_builds(self) -> None:
         """Have the world count, once, what the journal tells of builds."""

@@ -141,7 +141,12 @@ class Ahead:
 
 
 class Lists:
-    """Reads lists by the reader, and asks Nova for shapes on the lists."""
+    """Reads lists by the reader, and asks Nova for shapes on the lists.
+
+    :ivar failed_before: IDs of servers that are to keep their places if a list
+        of all servers shows them in ERROR, for their builds have failed for
+        an earlier reaper
+    """
 
     def __init__(self, source: reader.Reader, forms: shapes.Shapes) -> None:
         self._reader = source
@@ -153,6 +158,7 @@ class Lists:
         # and the IDs of those that the reaper has rebuilt.
         self._failed: dict[str, nova.NovaServer] = {}
         self._rebuilt: set[str] = set()
+        self.failed_before: frozenset[str] = frozenset()
         # Servers that wait, and of which Nova has not said yet what they ask
         # for.
         self._unknown: dict[str, nova.NovaServer] = {}
@@ -333,7 +339,8 @@ class Lists:
     def _is_kept(self, server: nova.NovaServer) -> bool:
         """Return whether a server in ERROR keeps its place in the queue."""
         return server.failed and (
-            server.id in self._rebuilt or shapes.has_asked(server)) and (
+            server.id in self._rebuilt or server.id in self.failed_before or
+            shapes.has_asked(server)) and (
                 shapes.wait(server, self._reader.properties.get(
                     server.project, {})) is not model.Wait.NEVER)
 

@@ -437,6 +437,7 @@ class Memory:
         ended for them
     :ivar failed: builds within an hour for which a server backs off
     :ivar builds: of servers that run since, for the fair share
+    :ivar errors: the last builds of servers that were in ERROR after them
     """
 
     until: datetime.datetime
@@ -447,6 +448,7 @@ class Memory:
     missed: Sequence[Record] = ()
     failed: Sequence[Record] = ()
     builds: Sequence[Record] = ()
+    errors: Sequence[Record] = ()
 
 
 def read(store: store_module.Store, until: datetime.datetime,
@@ -466,6 +468,9 @@ def read(store: store_module.Store, until: datetime.datetime,
     built = find(HALF_LIVES * options.fair_share_half_life, Kind.BUILD,
                  Kind.RETURN)
     tried = find(HOUR, Kind.BUILD, Kind.RETURN)
+    last: dict[str, Record] = {}
+    for build in store.find(kinds=(Kind.BUILD,), until=until, limit=MOST):
+        last.setdefault(build.server, build)
     return Memory(
         until, exclusion,
         [end for end in find(HOUR, Kind.END) if end.result != LEFT],
@@ -475,7 +480,8 @@ def read(store: store_module.Store, until: datetime.datetime,
          if stuck.result == 'stuck'],
         [build for build in tried if build.detail.get('missed')],
         [build for build in tried if build.detail.get('failed')],
-        [build for build in built if build.result == 'active'])
+        [build for build in built if build.result == 'active'],
+        [build for build in last.values() if build.result == 'error'])
 
 
 def memory_of(found: Sequence[Record], until: datetime.datetime) -> Memory:
@@ -489,7 +495,9 @@ def memory_of(found: Sequence[Record], until: datetime.datetime) -> Memory:
         until, 0, builds=builds,
         ends=[end for end in found
               if end.kind is Kind.END and end.result != LEFT],
-        returns=[back for back in builds if back.kind is Kind.RETURN])
+        returns=[back for back in builds if back.kind is Kind.RETURN],
+        errors=[build for build in found if build.kind is Kind.BUILD and
+                build.result == 'error'])
 
 
 def close(store: store_module.Store,

@@ -550,6 +550,23 @@ class RememberedTestCase(JournalTestCase):
         self.assertIn(self.nova.message, self.engine.world.misses.objection(
             waiting, 1, timeutils.utcnow(True)))
 
+    def test_one_in_error_keeps_its_place(self) -> None:
+        self.conf.set_override('wait', 'all', 'reaper')
+        # The next process may find the error later.
+        for step in (None, Step.WATCH):
+            self.nova.builds = 'ERROR'
+            waiting = self.nova.add_server('w', 4, asked=False)
+            if step:
+                self.until(step)
+            else:
+                self.turns(10)
+            self.assertEqual('ERROR', self.status(waiting))
+            self.offset += 120
+            self.nova.builds = 'ACTIVE'
+            self.start()
+            self.turns(20, 61)
+            self.assertEqual('ACTIVE', self.status(waiting))
+
     def failures(self) -> list[tuple[int, int, bool]]:
         """For each server its failures, attempts, and whether it backs off."""
         return [(entry.waiting.failures, entry.waiting.attempts,
