@@ -69,6 +69,9 @@ GIVE_UP_AGAIN = 60.0
 # another host has room, and how often because other victims cost less.
 ROOM_WITHDRAWALS = 3
 PRICE_WITHDRAWALS = 1
+# For so many seconds after its notice an attempt ends nobody while the notices
+# of another attempt are being withdrawn; it looks every LOOK seconds.
+WITHDRAWING = 60.0
 
 
 class Step(enum.StrEnum):
@@ -567,6 +570,8 @@ class Attempts:
                 continue
             if current.step in (Step.GRACE, Step.SWAP):
                 current = self.under_way[server] = self._planned_anew(current)
+                if current.wake_at > time.monotonic():
+                    continue
             if current.step == Step.CHECK:
                 if asking >= self._conf.max_rebuilds:
                     continue
@@ -613,11 +618,14 @@ class Attempts:
         if history.withdrawals(now) >= (ROOM_WITHDRAWALS if is_room
                                         else PRICE_WITHDRAWALS):
             return current
-        if is_room and any(other.needless
-                           for other in self.under_way.values()):
+        if is_room and current.notice_left > -WITHDRAWING and any(
+                other.needless and not other.stalled
+                for other in self.under_way.values()):
             # The server whose notice is being withdrawn may get this room.
-            # Its plan shows at the next look of this attempt.
-            return current
+            # Its plan shows at the next look of this attempt, and nobody is
+            # ended until then.
+            return (current.later(LOOK) if current.step == Step.SWAP
+                    else current)
         history.withdrawn += now,
         return current.but(needless='there is room without its end' if is_room
                            else 'others are ended at a lower price')

@@ -272,6 +272,52 @@ class TwoTestCase(test_engine.EngineTestCase):
         self.assertEqual(1, self.value('notices_total', result='withdrawn'))
         self.assertEqual(['ACTIVE'] * 2, list(map(self.status, victims)))
 
+    def at_the_last_moment(self) -> tuple[list[str], list[str]]:
+        """Two hosts become free while both attempts are at their swap.
+
+        :returns: the victims, and the servers that wait
+        """
+        for host in 'h1', 'h2', 'h3', 'h4':
+            self.nova.add_host(host, 8)
+        victims = [self.nova.add_server('s', 8, host, preemptible=True)
+                   for host in ('h1', 'h2')]
+        others = [self.nova.add_server('o', 8, host) for host in ('h3', 'h4')]
+        waiting = [self.nova.add_server('w', 8) for _ in range(2)]
+        with self.staying_at(attempts.Step.SWAP):
+            self.turns(125)
+            for host, other in zip(('h3', 'h4'), others):
+                self.nova.finish(other)
+                self.hint(bus.Kind.HOST, host=host)
+            self.turns(3)
+        self.assertEqual(
+            [(attempts.Step.SWAP, True), (attempts.Step.SWAP, False)],
+            [(current.step, bool(current.needless))
+             for current in self.engine.attempts.under_way.values()])
+        return victims, waiting
+
+    def test_room_for_both_at_the_last_moment(self) -> None:
+        victims, waiting = self.at_the_last_moment()
+        self.turns(60)
+        self.assertEqual(['ACTIVE'] * 2, list(map(self.status, waiting)))
+        self.assertEqual([True] * 2, self.left(*victims))
+
+    def test_a_withdrawal_that_does_not_end(self) -> None:
+        victims, waiting = self.at_the_last_moment()
+        first, second = self.engine.attempts.under_way
+        advance = self.engine.attempts._actor.advance
+        with mock.patch.object(
+                self.engine.attempts._actor, 'advance', lambda current: (
+                    current.later(attempts.AGAIN) if current.id == first
+                    else advance(current))):
+            self.turns(30)
+            self.assertEqual('PENDING', self.status(second))
+            self.assertEqual('ACTIVE', self.status(victims[1]))
+            self.turns(60)
+            self.assertEqual('ACTIVE', self.status(second))
+        self.turns(60)
+        self.assertEqual(['ACTIVE'] * 2, list(map(self.status, waiting)))
+        self.assertEqual([True] * 2, self.left(*victims))
+
 
 class RebuiltByOwnerTestCase(test_engine.EngineTestCase):
     """Two servers wait; the owner of the first one rebuilds it in vain."""
