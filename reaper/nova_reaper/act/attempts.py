@@ -773,18 +773,18 @@ class Attempts:
         elif not outcome.apart:
             lost = outcome.cause is world.Cause.RACE and (
                 outcome.result is Result.CONFLICT)
-            if lost and waiting and not outcome.attempt.victims:
-                # Placement has no room on the host, whatever the index has.
-                # All servers of the shape wait for news of the host, so that
-                # none of them overtakes this server.
+            if lost and waiting:
+                # Placement has no room on the host, whatever the index has, or
+                # a victim has changed. All servers of the shape wait for news
+                # of the host, so that none of them overtakes this server.
                 exclusions.withhold(
                     waiting.shape, host, now + datetime.timedelta(
-                        seconds=self._conf.retry_interval))
+                        seconds=self._conf.retry_interval),
+                    bool(outcome.attempt.victims))
             else:
-                # After a withdrawal the server pauses before the next notices.
                 history[server].came_to_nothing(
-                    world.Cause.SERVICE if lost else outcome.cause,
-                    outcome.reason, host, now, self._conf.retry_interval)
+                    outcome.cause, outcome.reason, host, now,
+                    self._conf.retry_interval)
         if outcome.attempt.sent:
             history[server].asked(now)
         self._world.put_again(server)

@@ -514,20 +514,23 @@ class Exclusions:
         self._not_offered[shape] = self.not_offered(shape) | mask
 
     def withhold(self, shape: model.Shape, host: str,
-                 until: datetime.datetime) -> None:
-        """Leave out a host that seems to have room for a shape, and has none.
+                 until: datetime.datetime, ends: bool = False) -> None:
+        """Leave out a host that seems good for a shape, and is not.
 
         The host is left out until the host changes, or until the time. After
-        DENIALS calls without a change of the host, Placement counts something
-        that Placement does not show: the host then counts as without room, and
-        servers of other hosts may be ended.
+        DENIALS calls for free room without a change of the host, Placement
+        counts something that Placement does not show: the host then counts as
+        without room, and servers of other hosts may be ended.
+
+        :param ends: whether servers of the host were to end for the room
         """
-        denied = self._denied.setdefault(host, collections.Counter())
-        denied[shape] += 1
-        if denied[shape] < DENIALS:
-            self._withheld.setdefault(shape, {})[host] = until
-        else:
-            self._leave_out(shape, self._mask([host]))
+        if not ends:
+            denied = self._denied.setdefault(host, collections.Counter())
+            denied[shape] += 1
+            if denied[shape] >= DENIALS:
+                self._leave_out(shape, self._mask([host]))
+                return
+        self._withheld.setdefault(shape, {})[host] = until
 
     def doubt(self, host: str) -> None:
         """Withhold a host from all shapes until trust().

@@ -216,6 +216,48 @@ class PlaceTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(self.first))
 
 
+class LostSwapTestCase(test_engine.EngineTestCase):
+    """Two servers wait for the room of the only victim."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nova.add_host('h1', 4)
+        self.victim = self.nova.add_server('s', 4, 'h1', preemptible=True)
+        self.first, self.second = [
+            self.nova.add_server(name, 4) for name in ('first', 'second')]
+        self.nova.servers[self.first]['created'] = '2026-01-01T00:00:00Z'
+
+    def lose(self, most: int) -> list[str]:
+        """Have so many swaps lost; returns the servers, which go on."""
+        lost: list[str] = []
+
+        def swap(server: str, *args: Any) -> Any:
+            if len(lost) < most:
+                lost.append(server)
+                raise rest.Conflict('placement', 'POST', 'changed', 409)
+            return original(server, *args)
+
+        holds = self.engine._recovery._holds
+        original = holds.swap
+        setattr(holds, 'swap', swap)
+        return lost
+
+    def test_nobody_overtakes_the_server(self) -> None:
+        lost = self.lose(4)
+        self.turns(80)
+        self.assertEqual([self.first] * 4, lost)
+        self.assertEqual(('ACTIVE', 'PENDING', None), tuple(map(
+            self.status, (self.first, self.second, self.victim))))
+
+    def test_swaps_that_are_always_lost(self) -> None:
+        lost = self.lose(1000)
+        self.turns(100)
+        # The reaper tries again after each pause, and not all the time.
+        self.assertTrue(4 < len(lost) < 12, lost)
+        self.assertEqual({self.first}, set(lost))
+        self.assertEqual([True], self.left(self.victim))
+
+
 class MissedTestCase(test_engine.EngineTestCase):
     """Others were ended, and the server does not run."""
 
