@@ -214,10 +214,12 @@ class Actor(preempt.Preempt):
         reason, hindrance = model.Reason.REFUSED, None
         if isinstance(error, rest.Conflict):
             self._metrics.conflicts.labels('rebuild').inc()
-            if isinstance(self._find(current), Outcome):
-                # A build has taken the hold over, whatever type the allocation
-                # has. If the server waits again, the allocation is a hold.
-                return current.at(Step.WATCH, WATCH[0], sent=True)
+            if isinstance(self._find(current), Outcome) or (
+                    nova.is_busy(error)):
+                # The owner rebuilds the server, or has rebuilt it just now. A
+                # build takes the hold over, whatever type the allocation has.
+                # If the server waits again, the reaper asks again.
+                return current.at(Step.WATCH, WATCH[0])
             reason = model.Reason.UNKNOWN
         self._release(current)
         if isinstance(error, rest.NotFound):
@@ -242,8 +244,10 @@ class Actor(preempt.Preempt):
                 self._unmark(current)
             return Outcome(current, Result.ACTIVE, 'It runs.')
         if not current.sent and (
-                server.waits or server.shelved or server.failed):
-            # Nova never accepted the rebuild whose answer was lost.
+                server.waits or server.shelved or
+                server.failed and current.waiting.failed):
+            # Nova never accepted the rebuild: its answer was lost, or a
+            # rebuild by the owner was under way and has come to nothing.
             return self._ask_again(current)
         if server.waits or server.shelved:
             return self._waits_again(current)
@@ -263,13 +267,15 @@ class Actor(preempt.Preempt):
         return current.later(pause)
 
     def _ask_again(self, current: Attempt) -> Attempt | Outcome:
-        """Ask Nova for the rebuild again, unless Nova fails for too long."""
+        """Ask Nova for the rebuild again, unless that goes on for too long."""
         limit = self._conf.rebuild_timeout if current.ended else PATIENCE
         if time.monotonic() - current.asked_at <= limit:
-            return current.at(Step.REBUILD)
+            # Nova may have given the hold back.
+            return current.at(Step.HOLD)
         self._release(current)
-        return Outcome(current, Result.CONFLICT,
-                       'Nova fails over its rebuild.', model.Reason.UNKNOWN)
+        return Outcome(
+            current, Result.CONFLICT, 'Nova does not accept its rebuild.',
+            model.Reason.UNKNOWN)
 
     def _waits_again(self, current: Attempt) -> Outcome:
         self._release(current)

@@ -446,6 +446,14 @@ def server_from(item: Mapping[str, Any]) -> NovaServer:
         fault=(item.get('fault') or {}).get('message') or '')
 
 
+def is_busy(error: rest.Conflict) -> bool:
+    """Say whether Nova refuses a server for the state that it was in.
+
+    Otherwise a lock, or something else that lasts, may be the cause.
+    """
+    return 'while it is in' in error.message
+
+
 def is_interrupted(message: str) -> bool:
     """Say whether Nova tells of a host or service that died in a build.
 

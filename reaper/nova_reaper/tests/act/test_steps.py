@@ -14,6 +14,8 @@ from nova_reaper.cloud.model import Result
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes
 
+BUSY = "Cannot 'rebuild' instance x while it is in task_state rebuilding"
+
 
 class FillTestCase(acting.ActingTestCase):
     """One server waits, one host has room."""
@@ -172,12 +174,35 @@ class FillTestCase(acting.ActingTestCase):
             current = self.at(Step.WATCH, current)
             self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
                              self.room.has(self.waiting))
-            # It finds no host: nobody is to hold room for it meanwhile.
+            # It finds no host: the reaper, which holds the room, asks again.
             del self.nova.before[:]
             self.nova.servers[self.waiting].update({
                 'status': 'PENDING', 'OS-EXT-STS:task_state': None})
-            self.assertEqual(Result.PENDING, self.outcome(current).result)
-            self.assertEqual({}, self.room.has(self.waiting))
+            self.assertEqual(Result.ACTIVE, self.outcome(current).result)
+            self.nova.finish(self.waiting)
+            self.waiting = self.nova.add_server('w', 4)
+
+    def test_a_build_of_its_owner_fails(self) -> None:
+        def rebuild() -> fakes.Answer:
+            self.nova.servers[self.waiting]['status'] = 'ERROR'
+            return self.nova.error(409, BUSY)
+
+        self.nova.before.append(('rebuild', 'action', rebuild))
+        outcome = self.outcome(self.begin(self.waiting))
+        self.assertEqual((Result.ERROR, model.Reason.BUILD_FAILED),
+                         (outcome.result, outcome.reason))
+        self.assertEqual([], self.actions())
+
+    def test_nova_says_for_long_that_it_is_busy(self) -> None:
+        begun = self.now
+        self.nova.before.extend([(
+            'rebuild', 'action', lambda: self.nova.error(409, BUSY))] * 500)
+        outcome = self.outcome(self.begin(self.waiting))
+        self.assertEqual((Result.CONFLICT, model.Reason.UNKNOWN),
+                         (outcome.result, outcome.reason))
+        self.assertTrue(steps.PATIENCE < self.now - begun < 2 * steps.PATIENCE)
+        self.assertLess(self.value('conflicts_total', step='rebuild'), 70)
+        self.assertEqual({}, self.room.has(self.waiting))
 
     def test_no_answer_is_asked_again(self) -> None:
         current = self.begin(self.waiting)

@@ -100,6 +100,35 @@ class PlaceTestCase(test_engine.EngineTestCase):
         self.turns(20)
         self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
 
+    def test_its_owner_rebuilds_it_at_the_same_moment(self) -> None:
+        self.collide('PENDING')
+        self.leave()
+        self.turns(20)
+        self.assertEqual([], self.nova.before)
+        self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
+
+    def test_its_owner_rebuilds_it_at_the_same_moment_for_a_time(self) -> None:
+        self.collide('BUILD')
+        self.leave()
+        self.turns(5)
+        self.assertEqual(('BUILD', 'PENDING'), self.runs())
+        # The conductor has given the hold back.
+        self.room.holds.release(self.first)
+        self.nova.servers[self.first]['status'] = 'PENDING'
+        self.turns(20)
+        self.assertEqual(('ACTIVE', 'PENDING'), self.runs())
+
+    def collide(self, status: str) -> None:
+        """Have the owner's rebuild, then in a status, come before another."""
+        def rebuild() -> fakes.Answer:
+            self.nova.rebuild_in_vain(self.first)
+            self.nova.servers[self.first]['status'] = status
+            return self.nova.error(409, "Cannot 'rebuild' instance x while it "
+                                   'is in task_state rebuilding')
+
+        self.turns(10)
+        self.nova.before.append(('rebuild', self.first, rebuild))
+
     def test_races_that_are_lost(self) -> None:
         self.turns(10)
         lost: list[str] = []
@@ -280,6 +309,26 @@ class MissedTestCase(test_engine.EngineTestCase):
         self.turns(30)
         self.assertEqual('ACTIVE', self.status(self.waiting))
         self.assertEqual(1, self.actions().count('forceDelete'))
+
+    def test_its_owner_rebuilds_it_in_vain(self) -> None:
+        server = self.nova.servers[self.waiting]
+        for status in 'PENDING', 'BUILD':
+            def rebuild(status: str = status) -> fakes.Answer:
+                self.nova.rebuild_in_vain(self.waiting)
+                server['status'] = status
+                return self.nova.error(409, "Cannot 'rebuild' instance x "
+                                       'while it is in task_state rebuilding')
+
+            self.nova.before.append(('rebuild', self.waiting, rebuild))
+        self.nova.builds = 'ACTIVE'
+        self.turns(20)
+        self.assertEqual('BUILD', self.status(self.waiting))
+        server['status'] = 'PENDING'
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual({}, self.engine.world.misses._misses)
+        self.assertEqual(1, self.actions().count('forceDelete'))
+        self.assertEqual(0, self.value('needless_victims_total'))
 
     def test_a_refusal_counts_for_an_hour_and_says_so(self) -> None:
         def refuse(server: dict[str, Any]) -> fakes.Answer:
