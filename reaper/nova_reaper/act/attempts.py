@@ -596,6 +596,8 @@ class Attempts:
         if waiting.demand != current.waiting.demand:
             return current.but(
                 needless='the server asks for something else by now')
+        if self._is_over_cap(current, now):
+            return current.but(needless='the cap of ends allows it no more')
         view = self._world.views.get(current.host)
         # The index counts the held part as used once the host has been read.
         shows = view and 0 < current.held_at <= view.read_at
@@ -629,6 +631,19 @@ class Attempts:
         history.withdrawn += now,
         return current.but(needless='there is room without its end' if is_room
                            else 'others are ended at a lower price')
+
+    def _is_over_cap(self, current: Attempt, now: datetime.datetime) -> bool:
+        """Return whether a cap, which was lowered, spares the victims.
+
+        The attempts that began first have what is left of the cap.
+        """
+        planned = sorted((
+            other for other in self.under_way.values()
+            if other.for_another and other.step != Step.END and
+            not other.ended), key=lambda other: bool(other.needless))
+        return current.id not in self._world.planner.allowed(
+            [(other.decision, {victim.id for victim in other.victims})
+             for other in planned if other.decision], now)
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         if isinstance(result, Outcome):

@@ -771,6 +771,36 @@ class Planner:
         return {project: max(0, most - ended[project])
                 for project in self.index.slots.projects}
 
+    def allowed(self, planned: Sequence[tuple[model.Decision,
+                                              Collection[str]]],
+                now: datetime.datetime) -> set[str]:
+        """Return the servers whose decisions the caps allow by now.
+
+        The caps may have become lower since the decisions. Ends that are of
+        none of these decisions count first.
+
+        :param planned: the decisions, in the order in which they may have what
+            is left, each with the IDs of the servers that are still to end
+        """
+        self._left(now)
+        options = self._options
+        most = options.max_ends_per_hour or model.MAX_INT
+        of_project = options.max_ends_per_project_hour or model.MAX_INT
+        mine = {victim for decision, _ in planned
+                for victim in decision.victims}
+        ended = collections.Counter(end.project for end in self.ends
+                                    if end.server not in mine)
+        allowed = set()
+        for decision, left in planned:
+            more = collections.Counter(end.project for end in self.ends
+                                       if end.server in left)
+            if ended.total() + more.total() <= most and all(
+                    ended[project] + count <= of_project
+                    for project, count in more.items()):
+                ended += more
+                allowed.add(decision.server)
+        return allowed
+
     @property
     def _capped(self) -> bool:
         return bool(self._options.max_ends_per_project_hour or

@@ -5,6 +5,8 @@
 from typing import Any
 from unittest import mock
 
+from oslo_utils import timeutils
+
 from nova_reaper.act import attempts
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
@@ -317,6 +319,71 @@ class TwoTestCase(test_engine.EngineTestCase):
         self.turns(60)
         self.assertEqual(['ACTIVE'] * 2, list(map(self.status, waiting)))
         self.assertEqual([True] * 2, self.left(*victims))
+
+
+class CapTestCase(test_engine.EngineTestCase):
+    """A cap of ends becomes lower while three servers have notice."""
+
+    options = {'grace_period': 120}
+
+    def setUp(self) -> None:
+        super().setUp()
+        for host in 'h1', 'h2', 'h3':
+            self.nova.add_host(host, 8)
+        self.victims = [
+            self.nova.add_server('s', 8, host, preemptible=True,
+                                 project=project)
+            for host, project in (('h1', 'a'), ('h2', 'b'), ('h3', 'b'))]
+        self.waiting = [self.nova.add_server('w', 8) for _ in range(3)]
+        self.turns(5)
+        self.assertEqual(3, self.value('notices_in_force'))
+
+    def lower(self, option: str, most: int) -> None:
+        self.conf.set_override(option, most, 'reaper')
+        self.turns(20)
+
+    def end(self) -> tuple[int, float]:
+        """Return how many servers end, and how many notices were withdrawn."""
+        self.turns(150)
+        return (list(map(self.status, self.victims)).count(None),
+                self.value('notices_total', result='withdrawn'))
+
+    def test_of_all_projects(self) -> None:
+        first = next(iter(self.engine.attempts.under_way))
+        self.lower('max_ends_per_hour', 1)
+        self.assertEqual([first], list(self.engine.attempts.under_way))
+        self.assertEqual(2, self.left(*self.victims).count(True))
+        self.assertEqual((1, 2), self.end())
+        self.assertEqual('ACTIVE', self.status(first))
+        # No other notice was given instead.
+        self.assertEqual(3, self.value('notices_total', result='given'))
+        self.assertEqual({(): 0}, {
+            history.withdrawn: history.failures
+            for history in self.engine.world.history.values()})
+
+    def test_of_each_project(self) -> None:
+        self.lower('max_ends_per_project_hour', 1)
+        self.assertEqual((2, 1), self.end())
+        self.assertIsNone(self.status(self.victims[0]))
+
+    def test_once_servers_have_ended(self) -> None:
+        under_way = self.engine.attempts.under_way
+        first = next(iter(under_way))
+        under_way[first] = under_way[first].but(
+            terminate_at=timeutils.utcnow(True), wake_at=0.0)
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(first))
+        self.lower('max_ends_per_hour', 1)
+        self.assertEqual((1, 2), self.end())
+
+    def test_a_cap_that_is_not_reached(self) -> None:
+        self.lower('max_ends_per_hour', 3)
+        self.assertEqual((3, 0), self.end())
+
+    def test_no_cap(self) -> None:
+        self.lower('max_ends_per_hour', 0)
+        self.lower('max_ends_per_project_hour', 0)
+        self.assertEqual((3, 0), self.end())
 
 
 class RebuiltByOwnerTestCase(test_engine.EngineTestCase):
