@@ -445,6 +445,31 @@ class SinceTestCase(test_engine.EngineTestCase):
                 delta=60)
             del self.nova.servers[shelved]
 
+    def test_the_age_of_servers_that_run_at_last(self) -> None:
+        self.nova.add_host('h1', 8)
+        begun = timeutils.utcnow(True)
+
+        def before(seconds: float) -> str:
+            at = begun - datetime.timedelta(seconds=seconds)
+            return f'{at:%Y-%m-%dT%H:%M:%S}'
+
+        waiting = self.nova.add_server('w', 4)
+        self.nova.servers[waiting]['created'] = f'{before(600)}Z'
+        shelved = self.nova.add_server(
+            's', 4, status='SHELVED_OFFLOADED', preemptible=True,
+            metadata={'reaper:shelved_at': f'{before(60)}Z'})
+        self.nova.servers[shelved] |= {
+            'created': f'{before(6000)}Z',
+            'OS-SRV-USG:launched_at': f'{before(5000)}.000000'}
+        self.turns(20)
+        self.assertEqual(['ACTIVE'] * 2,
+                         list(map(self.status, (waiting, shelved))))
+        for state, age in ('pending', 600), ('shelved', 60):
+            self.assertEqual(1, self.value('pending_age_seconds_count',
+                                           state=state))
+            self.assertAlmostEqual(age, self.value(
+                'pending_age_seconds_sum', state=state), delta=30)
+
 
 class FailedTestCase(test_engine.EngineTestCase):
     """A build that failed leaves a server in ERROR, and in the queue."""
