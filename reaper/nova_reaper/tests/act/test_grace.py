@@ -157,6 +157,24 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(self.victim))
         self.assertIsNone(self.status(cheaper))
 
+    def test_another_that_is_shelved_and_not_deleted(self) -> None:
+        self.nova.finish(self.other)
+        kept = self.nova.add_server('c', 8, 'h2', preemptible=True)
+        specs = self.nova.servers[kept]['flavor']['extra_specs']
+        specs['reaper:action'] = 'shelve'
+        # By the scorers that withdraw no notice the server is the worse one.
+        self.nova.servers[kept]['OS-SRV-USG:launched_at'] = (
+            '2026-01-01T00:00:00.000000')
+        self.hint(bus.Kind.SERVER, server=kept, host='h2', preemptible=True)
+        self.turns(3)
+        self.changed('h2')
+        self.turns(20)
+        self.assertEqual((False, True), (self.noticed(self.victim),
+                                         self.noticed(kept)))
+        self.turns(150)
+        self.assertEqual(('ACTIVE', 'ACTIVE', 'SHELVED_OFFLOADED'), tuple(map(
+            self.status, (self.waiting, self.victim, kept))))
+
     def test_prices_that_change_time_and_again(self) -> None:
         self.nova.finish(self.other)
         other = self.nova.add_server('c', 8, 'h2', preemptible=True)
