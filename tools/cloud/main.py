@@ -31,8 +31,11 @@ from tools.cloud import stack
 # than this tool is for.
 _MOST = 8
 
-# What tox -e in-tree-wheel makes.
-_IN_TREE = str(pathlib.Path(__file__).parents[2] / '.tox/in-tree')
+# What tox -e in-tree-wheel, or in-tree-wheel-nova33, makes for the release
+# that is installed here.
+_IN_TREE = str(pathlib.Path(__file__).parents[2] / '.tox' / (
+    'in-tree33' if (nova_pending.release() or '').startswith('33.')
+    else 'in-tree'))
 
 _EPILOG = """\
 exit codes: 0 everything was as it should be; 1 a server that the cloud needs
