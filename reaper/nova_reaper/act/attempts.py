@@ -641,7 +641,7 @@ class Attempts:
             other for other in self.under_way.values()
             if other.for_another and other.step != Step.END and
             not other.ended), key=lambda other: bool(other.needless))
-        return current.id not in self._world.planner.allowed(
+        return current.id in self._world.planner.over_caps(
             [(other.decision, {victim.id for victim in other.victims})
              for other in planned if other.decision], now)
 

@@ -138,11 +138,8 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                      f'{int(protected.sum())} of the hosts would free enough '
                      'and are protected for now.', model.Hindrance.PROTECTED)
     detail += ' No preemptible servers on one host would free enough'
-    could = fits & index.enabled
-    names = {name for host, name in index.exclusions.refusals(shape).items()
-             if host in index.rows and could[index.rows[host]]}
-    if names:
-        detail += f' that {", ".join(sorted(names))} would accept'
+    if names := _filters(index, shape, fits & index.enabled):
+        detail += f' that {names} would accept'
     return _wait(waiting, reason, f'{detail}.')
 
 
@@ -420,23 +417,26 @@ def _why_nothing_fits(index: index_module.Index, shape: model.Shape) -> str:
             'traits and aggregates.')
 
 
+def _filters(index: index_module.Index, shape: model.Shape, rows: Bools
+             ) -> str:
+    """Return the names of the filters that refuse some of the hosts."""
+    return ', '.join(sorted({
+        name for host, name in index.exclusions.refusals(shape).items()
+        if host in index.rows and rows[index.rows[host]]}))
+
+
 def _why_no_room(index: index_module.Index, shape: model.Shape,
                  fits: Bools, room: Bools,
                  eligible: Bools, kept: bool
                  ) -> tuple[model.Reason, str]:
     could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
     refused = room & ~eligible
-    filters = index.exclusions.refusals(shape)
-
-    def names(rows: Bools) -> str:
-        return ', '.join(sorted({filters[index.host(int(row)).name]
-                                 for row in np.flatnonzero(rows)}))
-
     others = (', except a host that is kept for a server ahead in the queue'
               if kept else '')
     if refused.any():
         return (model.Reason.NO_ROOM if kept else model.Reason.REFUSED,
-                f'{could} those with room are refused by {names(refused)}'
+                f'{could} those with room are refused by '
+                f'{_filters(index, shape, refused)}'
                 f'{others}.')
     off = index.has_room(shape, fits) & ~index.enabled
     if not (fits & index.enabled).any():
@@ -447,7 +447,8 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                 f'{could} none has room, and all are disabled or down.')
     if not _open(index, shape).any():
         return (model.Reason.REFUSED, f'{could} those that are enabled and up '
-                f'are refused by {names(fits & index.enabled)}.')
+                f'are refused by '
+                f'{_filters(index, shape, fits & index.enabled)}.')
     none = ('none that is enabled and up has room' if off.any()
             else 'none has room')
     return model.Reason.NO_ROOM, f'{could} {none}{others}.'
@@ -771,10 +772,10 @@ class Planner:
         return {project: max(0, most - ended[project])
                 for project in self.index.slots.projects}
 
-    def allowed(self, planned: Sequence[tuple[model.Decision,
-                                              Collection[str]]],
-                now: datetime.datetime) -> set[str]:
-        """Return the servers whose decisions the caps allow by now.
+    def over_caps(self, planned: Sequence[tuple[model.Decision,
+                                                Collection[str]]],
+                  now: datetime.datetime) -> set[str]:
+        """Return the servers whose decisions exceed the caps by now.
 
         The caps may have become lower since the decisions. Ends that are of
         none of these decisions count first.
@@ -782,34 +783,47 @@ class Planner:
         :param planned: the decisions, in the order in which they may have what
             is left, each with the IDs of the servers that are still to end
         """
-        self._left(now)
+        if not self._capped:
+            return set()
+        self._forget_old(now)
         options = self._options
         most = options.max_ends_per_hour or model.MAX_INT
         of_project = options.max_ends_per_project_hour or model.MAX_INT
+        # A server that came back may have been ended before within the hour.
+        projects: dict[str, list[str]] = collections.defaultdict(list)
+        for end in self.ends:
+            projects[end.server].append(end.project)
         mine = {victim for decision, _ in planned
                 for victim in decision.victims}
-        ended = collections.Counter(end.project for end in self.ends
-                                    if end.server not in mine)
-        allowed = set()
+        ended = collections.Counter(
+            project for server in projects.keys() - mine
+            for project in projects[server])
+        over = set()
         for decision, left in planned:
-            more = collections.Counter(end.project for end in self.ends
-                                       if end.server in left)
-            if ended.total() + more.total() <= most and all(
-                    ended[project] + count <= of_project
+            more = collections.Counter(
+                project for server in projects.keys() & left
+                for project in projects[server])
+            if ended.total() + more.total() > most or any(
+                    ended[project] + count > of_project
                     for project, count in more.items()):
+                over.add(decision.server)
+            else:
                 ended += more
-                allowed.add(decision.server)
-        return allowed
+        return over
 
     @property
     def _capped(self) -> bool:
         return bool(self._options.max_ends_per_project_hour or
                     self._options.max_ends_per_hour)
 
-    def _left(self, now: datetime.datetime) -> int:
-        """Return how many servers of all projects may still be ended."""
+    def _forget_old(self, now: datetime.datetime) -> None:
+        """Forget the ends that count no more, an hour after them."""
         while self.ends and self.ends[0].time <= now - _HOUR:
             self.ends.popleft()
+
+    def _left(self, now: datetime.datetime) -> int:
+        """Return how many servers of all projects may still be ended."""
+        self._forget_old(now)
         most = self._options.max_ends_per_hour or model.MAX_INT
         return max(0, most - len(self.ends))
 
