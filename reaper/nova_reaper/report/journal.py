@@ -465,12 +465,19 @@ def read(store: store_module.Store, until: datetime.datetime,
             kinds=kinds, since=until - datetime.timedelta(seconds=seconds),
             until=until, limit=MOST)
 
-    built = find(HALF_LIVES * options.fair_share_half_life, Kind.BUILD,
-                 Kind.RETURN)
-    tried = find(HOUR, Kind.BUILD, Kind.RETURN)
+    builds = store.find(kinds=(Kind.BUILD, Kind.RETURN), until=until,
+                        limit=MOST)
+
+    def within(seconds: int) -> list[Record]:
+        since = until - datetime.timedelta(seconds=seconds)
+        return [build for build in builds if build.at >= since]
+
+    built = within(HALF_LIVES * options.fair_share_half_life)
+    tried = within(HOUR)
     last: dict[str, Record] = {}
-    for build in store.find(kinds=(Kind.BUILD,), until=until, limit=MOST):
-        last.setdefault(build.server, build)
+    for build in builds:
+        if build.kind is Kind.BUILD:
+            last.setdefault(build.server, build)
     return Memory(
         until, exclusion,
         [end for end in find(HOUR, Kind.END) if end.result != LEFT],
