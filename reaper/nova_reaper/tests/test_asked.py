@@ -83,7 +83,8 @@ class AskedTestCase(test_engine.EngineTestCase):
         self.assertIn('reaper:wait=true', shown['detail'])
         self.assertEqual(1, self.value('pending', state='pending',
                                        reason='not_asked'))
-        # Nobody is to be woken for a server that has been given up.
+        # An alarm would wake an operator for a server that its owner has
+        # given up.
         self.assertEqual(0, self.value('oldest_pending_seconds',
                                        state='pending'))
         self.nova.servers[self.nova.add_server('v', 16)]['created'] = (

@@ -46,6 +46,12 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.hint(bus.Kind.HOST, host=host)
         self.turns(3)
 
+    def learns_of(self, server: str) -> None:
+        """The reaper hears of a preemptible server, and reads its host."""
+        self.hint(bus.Kind.SERVER, server=server, host='h2', preemptible=True)
+        self.turns(3)
+        self.changed('h2')
+
     def test_room_elsewhere(self) -> None:
         self.nova.finish(self.other)
         self.changed('h2')
@@ -145,10 +151,7 @@ class GraceTestCase(test_engine.EngineTestCase):
         cheaper = self.nova.add_server(
             'c', 8, 'h2', preemptible=True)
         self.prefer(cheaper, '-5')
-        self.hint(bus.Kind.SERVER, server=cheaper, host='h2',
-                  preemptible=True)
-        self.turns(3)
-        self.changed('h2')
+        self.learns_of(cheaper)
         self.turns(20)
         self.assertFalse(self.noticed(self.victim))
         self.assertTrue(self.noticed(cheaper))
@@ -165,9 +168,7 @@ class GraceTestCase(test_engine.EngineTestCase):
         # By the scorers that withdraw no notice the server is the worse one.
         self.nova.servers[kept]['OS-SRV-USG:launched_at'] = (
             '2026-01-01T00:00:00.000000')
-        self.hint(bus.Kind.SERVER, server=kept, host='h2', preemptible=True)
-        self.turns(3)
-        self.changed('h2')
+        self.learns_of(kept)
         self.turns(20)
         self.assertEqual((False, True), (self.noticed(self.victim),
                                          self.noticed(kept)))
@@ -180,10 +181,7 @@ class GraceTestCase(test_engine.EngineTestCase):
         other = self.nova.add_server('c', 8, 'h2', preemptible=True)
         for priority in '-5', '5', '-5', '5':
             self.prefer(other, priority)
-            self.hint(bus.Kind.SERVER, server=other, host='h2',
-                      preemptible=True)
-            self.turns(3)
-            self.changed('h2')
+            self.learns_of(other)
             self.turns(15)
             # The notice has moved once, and does not move back.
             self.assertEqual((False, True), (self.noticed(self.victim),
@@ -197,10 +195,7 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.nova.finish(self.other)
         dearer = self.nova.add_server('c', 8, 'h2', preemptible=True)
         self.prefer(dearer, '5')
-        self.hint(bus.Kind.SERVER, server=dearer, host='h2',
-                  preemptible=True)
-        self.turns(3)
-        self.changed('h2')
+        self.learns_of(dearer)
         noticed = self.nova.servers[self.victim]['metadata'].copy()
         self.turns(60)
         self.assertEqual(noticed, self.nova.servers[self.victim]['metadata'])
@@ -214,10 +209,7 @@ class GraceTestCase(test_engine.EngineTestCase):
         younger = self.nova.add_server('c', 8, 'h2', preemptible=True)
         self.nova.servers[younger]['OS-SRV-USG:launched_at'] = (
             '2026-01-01T00:00:00.000000')
-        self.hint(bus.Kind.SERVER, server=younger, host='h2',
-                  preemptible=True)
-        self.turns(3)
-        self.changed('h2')
+        self.learns_of(younger)
         self.turns(60)
         self.assertEqual((True, False), (self.noticed(self.victim),
                                          self.noticed(younger)))

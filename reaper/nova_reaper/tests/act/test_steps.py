@@ -174,7 +174,8 @@ class FillTestCase(acting.ActingTestCase):
             current = self.at(Step.WATCH, current)
             self.assertEqual({'VCPU': 4, 'MEMORY_MB': 4096},
                              self.room.has(self.waiting))
-            # It finds no host: the reaper, which holds the room, asks again.
+            # The rebuild by the owner finds no host. The reaper, which holds
+            # the room, asks again.
             del self.nova.before[:]
             self.nova.servers[self.waiting].update({
                 'status': 'PENDING', 'OS-EXT-STS:task_state': None})
