@@ -31,12 +31,6 @@ from tools.cloud import stack
 # than this tool is for.
 _MOST = 8
 
-# What tox -e in-tree-wheel, or in-tree-wheel-nova33, makes for the release
-# that is installed here.
-_IN_TREE = str(pathlib.Path(__file__).parents[2] / '.tox' / (
-    'in-tree33' if (nova_pending.release() or '').startswith('33.')
-    else 'in-tree'))
-
 _EPILOG = """\
 exit codes: 0 everything was as it should be; 1 a server that the cloud needs
 is not there, nothing was started; 2 wrong arguments; 3 the cloud, or a service
@@ -44,6 +38,17 @@ of it, did not come up or go down as it should, or does not run; 4 a step of
 the demonstration was not as it should be; 128 and the number of the signal
 that ended it
 """
+
+
+def _in_tree():
+    """Return the environment that has the branch of the Nova that is here.
+
+    tox -e in-tree-wheel makes the environment, for Nova 33 tox -e
+    in-tree-wheel-nova33.
+    """
+    series = (nova_pending.release() or '').partition('.')[0]
+    return str(pathlib.Path(__file__).parents[2] / '.tox' / (
+        'in-tree33' if series == '33' else 'in-tree'))
 
 
 def main(argv=None):
@@ -133,7 +138,7 @@ def _parse(argv):
 def add_in_tree(parser):
     """Add the option that names an environment with the branch of Nova."""
     parser.add_argument(
-        '--in-tree', metavar='ENV', nargs='?', const=_IN_TREE,
+        '--in-tree', metavar='ENV', nargs='?', const=_in_tree(),
         type=lambda path: str(pathlib.Path(path).absolute()),
         help='with the branch of Nova that is installed, without '
         'nova-pending, in another Python environment (%(const)s)')
