@@ -23,11 +23,16 @@ _IS_THERE = ('import importlib.util, sys; '
              'sys.exit(importlib.util.find_spec("nova_pending") is not None)')
 
 
+def changed_by(git, commit, where):
+    """Return the files that a commit adds or edits, below a path of git's."""
+    return git('diff', '--name-only', '--diff-filter=AM', commit + '~1',
+               commit, '--', where).split()
+
+
 def tests_of(git, commit, suite):
     """Return the modules with tests that a commit adds or edits."""
-    paths = git('diff', '--name-only', '--diff-filter=AM', commit + '~1',
-                commit, '--', 'nova/tests/%s' % suite).split('\n')
-    return [path[:-3].replace('/', '.') for path in paths
+    return [path[:-3].replace('/', '.')
+            for path in changed_by(git, commit, 'nova/tests/%s' % suite)
             if re.search(r'/test_\w+\.py$', path)]
 
 
@@ -36,8 +41,7 @@ def style_of(git, commit, place):
 
     :param place: the work tree, at that commit
     """
-    paths = git('diff', '--name-only', '--diff-filter=AM', commit + '~1',
-                commit, '--', '*.py').split()
+    paths = changed_by(git, commit, '*.py')
     return paths and subprocess.run(
         [sys.executable, '-m', 'flake8', *paths], cwd=place, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout

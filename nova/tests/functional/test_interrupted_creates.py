@@ -81,8 +81,7 @@ class InterruptedCreatesTestCase(stopped_builds.StoppedBuildsBase):
             self._wait_until_deleted(self.server)
 
     def test_conductor_dies_before_it_maps_the_server(self):
-        self.stopped(_Manager, '_delete_build_request', self.create().arrives,
-                     after=False)
+        self.stopped(_Manager, '_delete_build_request', self.create().arrives)
         self.assertEqual((1, 0), self.recover(creates=-1))
         self.is_back()
         self.can_be_rebuilt()
