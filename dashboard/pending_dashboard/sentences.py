@@ -143,7 +143,7 @@ _SENTENCES = (
     _('Its flavor asks for what no host can have.'),
     _('No room can be held for it.'),
     _('Its build failed.'),
-    _('Nova fails over its rebuild.'),
+    _('Nova does not accept its rebuild.'),
     _('It waits again.'),
     _('It needs a rebuild by its owner, for volumes or secrets that are '
       'made when it is built:'),
