@@ -115,12 +115,13 @@ class Engine:
         # Grows while another reaper acts. The engine drops what a job of an
         # earlier term has found.
         self._term = 0
-        # The term in which hosts with room were looked for before all hosts
-        # were read; whether some were read, and not all hosts yet; the servers
-        # that were taken for these; servers that are to be read when all hosts
-        # have been read.
+        # The term in which hosts were looked for before all hosts were read;
+        # whether some were read, and not all hosts yet; whether all of them
+        # are known by their outlines, and nothing was left to find by an
+        # earlier reaper; the servers that were taken for these; servers that
+        # are to be read when all hosts have been read.
         self._ahead_in = -1
-        self._ahead = False
+        self._ahead = self._outlined = False
         self._first: set[str] = set()
         self._unread: set[str] = set()
         # Whether the world has counted what the journal tells of builds.
@@ -168,7 +169,7 @@ class Engine:
                 if self.recovered or self._ahead and (
                         self.guard.mode is not model.Mode.OBSERVE):
                     self._plan()
-                if self._may_end:
+                if self.recovered and self._may_end:
                     self.attempts.end_run_times()
                 self.attempts.go_on()
             if self.recovered:
@@ -196,6 +197,7 @@ class Engine:
             # The active reaper may be paused meanwhile.
             self._book.asked.clear()
         self.recovered = self._ahead = self._counted = False
+        self._outlined = False
         if not self.listed:
             # Another reaper may begin something for these servers.
             for server in list(self.world.servers):
@@ -295,8 +297,8 @@ class Engine:
     @property
     def _may_end(self) -> bool:
         """Whether the ends of before are known, or were waited for."""
-        return self.recovered and (CLOSE not in self.jobs or (
-            time.monotonic() >= self._close_until))
+        return self._outlined or self.recovered and (
+            CLOSE not in self.jobs or time.monotonic() >= self._close_until)
 
     def _failed(self, name: str, why: str) -> None:
         self.guard.failed(name, why)
@@ -408,7 +410,7 @@ class Engine:
         if lists.FULL in self.jobs and (ahead := self._ahead_of()):
             self.jobs.start(
                 lists.AHEAD, functools.partial(self._lists.read_first, ahead),
-                functools.partial(self._take_first, self._term))
+                lambda _: None)
         calendar = self._calendar
         due = calendar.due(self.guard.active, self.recovered, self._doubted)
         if due is None or lists.FULL in self.jobs or (
@@ -451,26 +453,48 @@ class Engine:
         self._ahead_in = self._term
         self._count_builds()
         return lists.Ahead(
-            options.wait, self.world.queue.share.of, functools.partial(
+            options.mode is model.Mode.PREEMPT, options.wait,
+            self.world.queue.share.of, functools.partial(
                 self.jobs.hand_over,
                 functools.partial(self._take_first, self._term)))
 
     def _take_first(self, term: int, found: lists.First) -> None:
-        """Take hosts with room, and the servers that may be built there."""
-        if term != self._term or self.listed or self._lists_read or not (
-                found.servers or found.more):
+        """Have the first hosts and servers taken, one after another."""
+        self._read.append(self._put_first(term, found))
+
+    def _put_first(self, term: int, found: lists.First) -> Iterator[None]:
+        """Take some hosts, and the servers that may be built there."""
+        if not (found.servers or found.more or self._first):
+            return
+        for view in found.hosts.values():
+            if self._is_late(term):
+                return
+            if view:
+                self._put_host(view)
+                yield
+        yield from self.world.learn()
+        if self._is_late(term):
             return
         self._ahead = True
-        for view in found.hosts:
-            self._put_host(view)
-        for _ in self.world.learn():
-            pass
+        if found.hypervisors:
+            # A list of everything shows what an earlier reaper has begun.
+            self._outlined = self.guard.judge(
+                len(found.hypervisors), found.unknown, found.bare, True
+            ) and not found.noticed and (
+                self._memory is not None and not self._memory.begun)
+            self.world.queue.wake_all()
         for uuid, server in found.servers.items():
+            if uuid in self._first:
+                continue
             self._first.add(uuid)
             self.world.put_server(server, found.answers[uuid])
         if found.more:
             self.jobs.start(lists.AHEAD, self._lists.read_next,
                             functools.partial(self._take_first, term))
+
+    def _is_late(self, term: int) -> bool:
+        """Return whether first hosts that were read in a term are too late."""
+        return bool(term != self._term or self.listed or self._lists_read)
 
     def _take_waiting(self, found: lists.WaitingList) -> Iterator[None]:
         """Take the servers of a list, one after another."""
@@ -510,8 +534,10 @@ class Engine:
         """Take the hosts and servers of a list, one after another."""
         if self._ahead:
             # What was decided by some of the hosts is decided anew.
-            self._ahead = False
+            self._ahead = self._outlined = False
             self._lists.forget_first()
+            # No server is given up by what the outlines of hosts said.
+            self.world.told.forget(model.NEVER)
             self.world.queue.wake_all()
         self.metrics.list.labels('full' if whole else 'pending').observe(
             found.seconds)
@@ -653,7 +679,8 @@ class Engine:
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
             waiting, decision = found
-            if self.recovered or decision.verdict is not model.Verdict.WAIT:
+            if self.recovered or self._outlined or (
+                    decision.verdict is not model.Verdict.WAIT):
                 # Before all hosts are known another host may have room.
                 self.world.told.say(
                     waiting, decision, self.world.options.mode,

@@ -223,7 +223,8 @@ class World:
         """
         name = view.host.name
         before = self.views.get(name)
-        if before and before.read_at >= view.read_at:
+        if before and (before.read_at >= view.read_at or
+                       view.outlined and not before.outlined):
             changed, row = False, self.index.rows[name]
         else:
             self.views[name] = view

@@ -22,6 +22,7 @@ from tools.cloud import stack_plan
 
 _CLASSES = ('VCPU', 'MEMORY_MB', 'DISK_GB')
 _ROWS = 5000
+_LEFT_OVER = 700  # MiB of memory
 _PATIENCE = 3600
 
 
@@ -52,7 +53,10 @@ def processor(*pids):
 
 
 def fill(url, hosts, per_host):
-    """Write hosts, and servers that fill them, into Placement's tables."""
+    """Write hosts, and servers that fill them, into Placement's tables.
+
+    As on real hosts some memory is left over, too little for any server.
+    """
     engine = sqlalchemy.create_engine(url)
     with engine.begin() as connection:
         tables = sqlalchemy.MetaData()
@@ -77,6 +81,7 @@ def fill(url, hosts, per_host):
              'root_provider_id': host + 1} for host in range(hosts)))
         total = {name: per_host * names.SPOT[name] +
                  names.PLAIN[name] for name in _CLASSES}
+        total['MEMORY_MB'] += _LEFT_OVER
         insert('inventories', (
             {'resource_provider_id': host + 1, 'resource_class_id':
              kinds[name], 'total': total[name], 'reserved': 0, 'min_unit': 1,

@@ -301,6 +301,24 @@ class Placement:
         """Return the roots among so many candidates, as offered() does."""
         return _roots(self._candidates(parse.parse_qsl(query), most))
 
+    def having_left(self, name: str) -> dict[str, model.Provider]:
+        """Read by one request all providers of hosts with something left.
+
+        The inventories have what Placement says of the capacity: units, steps
+        and ratios are not known.
+
+        :param name: the resource class of which at least 1 is left
+        :returns: by UUID, all providers of the hosts' trees, and those that
+            share with the hosts
+        """
+        found = self.client.request('GET', rest.with_query(
+            '/allocation_candidates', resources=f'{name}:1'))
+        return {uuid: model.Provider(
+            uuid, {key: model.Inventory(item['capacity'])
+                   for key, item in summary['resources'].items()},
+            {key: item['used'] for key, item in summary['resources'].items()})
+            for uuid, summary in found['provider_summaries'].items()}
+
     def _candidates(self, pairs: list[tuple[str, str]], limit: int
                     ) -> dict[str, Any]:
         query = [(key, value) for key, value in pairs if key != 'limit']

@@ -59,6 +59,7 @@ PAUSE = 10.0  # seconds in which changes of aggregates count once
 SKEW = datetime.timedelta(seconds=60)
 HOUR = datetime.timedelta(hours=1)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+NO_HOSTS: Mapping[str, nova.Hypervisor] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,20 +77,14 @@ class WaitingList:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FullList:
-    """All hosts and waiting servers, or those that have changed.
+class HostList:
+    """Hosts of Nova, and what Placement knows of them.
 
     :ivar hosts: by name, None for a host that Placement does not know
-    :ivar failed: the names of hosts that could not be read
-    :ivar read_at: when the reading began
     """
 
     hypervisors: Mapping[str, nova.Hypervisor]
     hosts: Mapping[str, reader.HostView | None]
-    waiting: WaitingList
-    read_at: datetime.datetime
-    seconds: float
-    failed: frozenset[str] = frozenset()
 
     @property
     def unknown(self) -> int:
@@ -112,29 +107,47 @@ class FullList:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class First:
-    """Servers that wait, and hosts on which Placement has room for them.
+class FullList(HostList):
+    """All hosts and waiting servers, or those that have changed.
 
+    :ivar failed: the names of hosts that could not be read
+    :ivar read_at: when the reading began
+    """
+
+    waiting: WaitingList
+    read_at: datetime.datetime
+    seconds: float
+    failed: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class First(HostList):
+    """The first servers that wait, and the hosts that are read for them.
+
+    :ivar hypervisors: all hosts, if all are read; otherwise none, and the
+        hosts are some on which Placement has room
     :ivar servers: servers for which no attempt has begun
-    :ivar hosts: as they were read after Placement had named them
     :ivar more: whether there are other servers to look at
+    :ivar noticed: whether servers have notice
     """
 
     servers: Mapping[str, nova.NovaServer]
     answers: Mapping[str, shapes.Answer]
-    hosts: Sequence[reader.HostView]
-    more: bool
+    more: bool = False
+    noticed: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ahead:
     """How to build servers before all hosts are read.
 
+    :ivar ends: whether other servers may be ended for them
     :ivar wait: the option of that name
     :ivar share: gives the share of a project in what was given
     :ivar take: is told the first servers and hosts; it returns at once
     """
 
+    ends: bool
     wait: model.Wait
     share: Callable[[str], float]
     take: Callable[[First], None]
@@ -164,15 +177,19 @@ class Lists:
         self._unknown: dict[str, nova.NovaServer] = {}
         # The servers for which hosts with room are still to be looked for, in
         # order; how often that may still be done; the kinds of servers that
-        # were looked at, and whether there was room; the hosts read for them.
+        # were looked at, with what they ask for and the hosts with room; the
+        # hosts read for them; whether all hosts are known by their outlines.
         self._in_order: collections.deque[nova.NovaServer] = (
             collections.deque())
         self._rounds = 0
-        self._offers: dict[str, bool] = {}
+        self._offers: dict[str, tuple[shapes.Answer | None, list[str]]] = {}
         self._first: dict[str, reader.HostView] = {}
+        # Servers of the last kinds that have no room.
+        self._left: list[nova.NovaServer] = []
+        self._outlined = False
 
-    def read_first(self, ahead: Ahead) -> First:
-        """Read the first servers that wait, and hosts that have room for them.
+    def read_first(self, ahead: Ahead) -> None:
+        """Read the first servers that wait, and hosts for them.
 
         A reaper that takes over while the list of everything is read asks so.
 
@@ -184,8 +201,29 @@ class Lists:
         source.read_properties()
         source.read_preemptible()
         source.read_shared(hypervisors)
+        self._begin(hypervisors, ahead)
+
+    def _begin(self, hypervisors: Mapping[str, nova.Hypervisor], ahead: Ahead,
+               each: Callable[..., Iterable[Any]] = map) -> None:
+        """Hand over the first servers and hosts, before all hosts are read.
+
+        First come servers for which there is room; then come the others, with
+        all hosts, among which others may be ended for them.
+        """
         self._line_up(hypervisors, ahead)
-        return self.read_next()
+        found = self.read_next(each)
+        hosts = None
+        if ahead.ends and self._offers:
+            # The servers that come next are read after the outlines.
+            ahead.take(dataclasses.replace(found, more=False))
+            hosts = self._or_none(self._reader.outline, hypervisors, FEW)
+        if not hosts:
+            ahead.take(found)
+            return
+        self._outlined = True
+        ahead.take(self._first_of(self._left, {
+            name: hosts.get(name) for name in hypervisors}, each,
+            hypervisors))
 
     def read_next(self, each: Callable[..., Iterable[Any]] = map) -> First:
         """Read the next servers that wait, and hosts that have room for them.
@@ -197,49 +235,60 @@ class Lists:
         """
         self._rounds -= 1
         source, kinds = self._reader, self._next_kinds()
-        marked = {server.metadata[shapes.FOR]
-                  for server in source.under_notice()}
-        servers: dict[str, nova.NovaServer] = {}
-        answers: dict[str, shapes.Answer] = {}
-        offers: list[list[str]] = []
-        for key, (answer, hosts) in zip(kinds, each(
-                self._offered, list(kinds.values()))):
-            self._offers[key] = bool(hosts)
-            if answer and hosts:
-                offers.append(hosts)
-                servers |= {server.id: server for server in kinds[key]
-                            if server.id not in marked}
-                answers |= dict.fromkeys(
-                    (server.id for server in kinds[key]), answer)
+        offers = dict(zip(kinds, each(self._offered, list(kinds.items()))))
+        self._offers |= offers
         # Which resource classes hosts have is not known yet: the list of
         # everything asks again.
         self._shapes.forget(keys=kinds)
-        self._or_none(self._learn, answers.values())
+        self._or_none(self._learn, [answer for answer, _ in offers.values()
+                                    if answer])
         # The first host of each kind, then the second host of each kind.
         names = list(dict.fromkeys(
-            name for names in itertools.zip_longest(*offers)
+            name for names in itertools.zip_longest(*(
+                names for _, names in offers.values()))
             for name in names if name))
         unread = [name for name in names if name not in self._first]
         for view in each(functools.partial(
                 self._or_none, source.read_host), unread[:FIRST]):
             if view and view.host.inventory:
                 self._first[view.host.name] = view
-        has = dict(zip(servers, each(functools.partial(
-            self._or_none, source.has_allocation), list(servers))))
+        without = set() if self._outlined else {
+            key for key, (_, names) in offers.items() if not names}
+        self._left = [server for key in without for server in kinds[key]]
+        return self._first_of([
+            server for key, some in kinds.items() if key not in without
+            for server in some], {
+                name: self._first[name] for name in names
+                if name in self._first}, each)
+
+    def _first_of(self, servers: Iterable[nova.NovaServer],
+                  hosts: Mapping[str, reader.HostView | None],
+                  each: Callable[..., Iterable[Any]],
+                  hypervisors: Mapping[str, nova.Hypervisor] = NO_HOSTS
+                  ) -> First:
+        """Return hosts, and those servers for which nothing has begun."""
+        marked = {server.metadata[shapes.FOR]
+                  for server in self._reader.under_notice()}
+        answers = {server.id: answer for server in servers
+                   if server.id not in marked and (
+                       answer := self._offers[self._shapes.key(server)][0])}
+        has = dict(zip(answers, each(functools.partial(
+            self._or_none, self._reader.has_allocation), list(answers))))
         return First(
-            {uuid: server for uuid, server in servers.items()
-             if has[uuid] is False}, answers,
-            [self._first[name] for name in names if name in self._first],
-            bool(self._in_order) and self._rounds > 0)
+            hypervisors, hosts,
+            {server.id: server for server in servers
+             if has.get(server.id) is False}, answers,
+            bool(self._in_order) and self._rounds > 0, bool(marked))
 
     def forget_first(self) -> None:
         """Forget the first servers, because all that wait are known."""
         self._in_order, self._offers = collections.deque(), {}
-        self._first = {}
+        self._first, self._left = {}, []
 
     def _line_up(self, hypervisors: Collection[str], ahead: Ahead) -> None:
         """Begin with the first servers that wait."""
-        self._offers, self._first, self._rounds = {}, {}, ROUNDS
+        self.forget_first()
+        self._outlined, self._rounds = False, ROUNDS
         self._in_order = collections.deque(
             self._sorted(self._reader.nova.servers(status='PENDING'), ahead)
             if len(hypervisors) > FEW else ())
@@ -265,7 +314,10 @@ class Lists:
         return [rank[-1] for rank in sorted(ranked)]
 
     def _next_kinds(self) -> dict[str, list[nova.NovaServer]]:
-        """Take the next servers by kind, without kinds that have no room."""
+        """Take the next servers by kind.
+
+        Kinds that have no room are left out unless all hosts are known.
+        """
         kinds: dict[str, list[nova.NovaServer]] = {}
         # Another thread may have the first servers forgotten.
         waiting, taken = self._in_order, 0
@@ -274,15 +326,22 @@ class Lists:
             if key not in kinds and len(kinds) == AT_ONCE:
                 break
             server = waiting.popleft()
-            if self._offers.get(key, True):
+            if self._outlined or self._offers.get(key, (None, [key]))[1]:
                 kinds.setdefault(key, []).append(server)
                 taken += 1
         return kinds
 
-    def _offered(self, servers: Sequence[nova.NovaServer]
+    def _offered(self, kind: tuple[str, Sequence[nova.NovaServer]]
                  ) -> tuple[shapes.Answer | None, list[str]]:
-        """Return what a kind of servers asks for, and hosts with room."""
-        for server in servers[:TRIES]:
+        """Return what a kind of servers asks for, and hosts with room.
+
+        :param kind: the key of the kind, and servers of the kind
+        """
+        known = self._offers.get(kind[0])
+        if known and not known[1]:
+            # The kind comes again because all hosts are known by now.
+            return known
+        for server in kind[1][:TRIES]:
             answer = self._or_none(self.answer, server, shapes.OWN)
             if answer:
                 return answer, [
@@ -514,8 +573,7 @@ class Lists:
             source.read_shared(hypervisors)
             source.read_trees(bool(self._shapes.below()))
         if ahead:
-            self._line_up(hypervisors, ahead)
-            ahead.take(self.read_next(source.at_once))
+            self._begin(hypervisors, ahead, source.at_once)
         hosts, failed = source.read_hosts(among, self._first if ahead else {})
         if whole:
             # Until the next list of all servers, each list reads each of these

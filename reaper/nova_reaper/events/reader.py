@@ -45,6 +45,8 @@ SHARED_AGE = 1.0
 # read_room() looks at fewer candidates of Placement than this.
 MANY = 100
 GONE = ('DELETED', 'SOFT_DELETED')
+# What most hosts have some of left, however full they are.
+OUTLINED = ('MEMORY_MB', 'DISK_GB', 'VCPU', 'PCPU')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class HostView:
 
     :ivar read_at: when the reading began, by the monotonic clock
     :ivar whole_at: when the inventory, too, was read last
+    :ivar outlined: whether the host was read together with all others, by
+        Reader.outline()
     """
 
     host: model.Host
@@ -60,6 +64,7 @@ class HostView:
     consumers: frozenset[str]
     read_at: float
     whole_at: float = 0.0
+    outlined: bool = False
 
 
 class Reader:
@@ -367,7 +372,8 @@ class Reader:
         if hypervisor is None:
             return None
         read_at = time.monotonic()
-        if before and before.host.uuid != hypervisor.uuid:
+        if before and (before.outlined or
+                       before.host.uuid != hypervisor.uuid):
             before = None
         try:
             provider = self._placement.provider(
@@ -399,6 +405,58 @@ class Reader:
             *(one.consumers for one in below))
         return HostView(host, servers, consumers, read_at,
                         before.whole_at if before else read_at)
+
+    def outline(self, among: Mapping[str, nova.Hypervisor], most: int
+                ) -> dict[str, HostView]:
+        """Read all hosts by few requests, about as they are.
+
+        Hosts that have some memory, disk or processor left are among the
+        candidates of Placement. What is not known of them: the units that the
+        inventories are given in, providers below, and what others than
+        preemptible servers have. Of a preemptible server the flavor counts.
+        The steps of an attempt read the host anew.
+
+        :param among: all hosts
+        :param most: how many other hosts may be read one by one
+        :returns: no hosts if there are more others
+        """
+        read_at = time.monotonic()
+        found: dict[str, model.Provider] = {}
+        others = {item.uuid: name for name, item in among.items()}
+        for resource_class in OUTLINED:
+            if others:
+                found |= self._placement.having_left(resource_class)
+                others = {uuid: name for uuid, name in others.items()
+                          if uuid not in found}
+        if len(others) > most:
+            return {}
+        servers: dict[str, list[nova.NovaServer]] = {}
+        for server in self.known():
+            servers.setdefault(server.host, []).append(server)
+        views = {name: self._outline_of(
+            name, item, found[item.uuid], servers.get(name, ()), read_at)
+            for name, item in among.items() if item.uuid in found}
+        for name in others.values():
+            if view := self.read_host(name, among):
+                views[name] = view
+        return views
+
+    def _outline_of(self, name: str, hypervisor: nova.Hypervisor,
+                    own: model.Provider, servers: Iterable[nova.NovaServer],
+                    read_at: float) -> HostView:
+        """Return a host of which Placement has said the capacity."""
+        sharing = self.sharing.get(hypervisor.uuid, ())
+        traits, aggregates = self._having_of(hypervisor.uuid)
+        there = tuple(self._server(server, name, placement.Share({
+            key: amount for key, amount in shapes.resources(server).items()
+            if key in own.inventory}, None), {}, sharing)
+            for server in servers)
+        return HostView(model.Host(
+            name=name, inventory=own.inventory, used=own.used,
+            aggregates=aggregates, traits=traits,
+            disabled=not (hypervisor.up and hypervisor.enabled),
+            uuid=hypervisor.uuid, providers=tuple(sharing)), there,
+            frozenset(server.id for server in there), read_at, outlined=True)
 
     def _having_of(self, provider: str
                    ) -> tuple[frozenset[str], frozenset[str]]:

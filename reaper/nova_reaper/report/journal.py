@@ -438,6 +438,7 @@ class Memory:
     :ivar failed: builds within an hour for which a server backs off
     :ivar builds: of servers that run since, for the fair share
     :ivar errors: the last builds of servers that were in ERROR after them
+    :ivar begun: notices of which no record tells the result
     """
 
     until: datetime.datetime
@@ -449,6 +450,7 @@ class Memory:
     failed: Sequence[Record] = ()
     builds: Sequence[Record] = ()
     errors: Sequence[Record] = ()
+    begun: Sequence[Record] = ()
 
 
 def read(store: store_module.Store, until: datetime.datetime,
@@ -488,7 +490,9 @@ def read(store: store_module.Store, until: datetime.datetime,
         [build for build in tried if build.detail.get('missed')],
         [build for build in tried if build.detail.get('failed')],
         [build for build in built if build.result == 'active'],
-        [build for build in last.values() if build.result == 'error'])
+        [build for build in last.values() if build.result == 'error'],
+        [record for record in store.open(until - OPEN_FOR, until)
+         if record.kind is Kind.NOTICE])
 
 
 def memory_of(found: Sequence[Record], until: datetime.datetime) -> Memory:

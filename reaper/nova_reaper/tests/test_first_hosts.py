@@ -70,7 +70,7 @@ class FirstHostsTestCase(ManyHostsTestCase):
         self.enterContext(mock.patch.object(
             self.engine.jobs, 'hand_over', look))
         self.turns(10)
-        self.assertEqual([{'h7'}], before)
+        self.assertEqual({'h7'}, before[0])
         self.assertEqual({'h7'}, set(self.engine.world.views))
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertFalse(self.engine.recovered)
@@ -353,7 +353,7 @@ class FirstHostsTestCase(ManyHostsTestCase):
         waiting = self.add_waiting('w', 4)
         self.turns(1)
         self.assertTrue(self.engine.jobs.waiting)
-        self.late(lists.AHEAD)
+        self.pool.hang.add(lists.AHEAD)
         self.stand_by()
         self.turns(2)
         self.assertEqual({}, self.engine.world.servers)
@@ -389,6 +389,221 @@ class FirstHostsTestCase(ManyHostsTestCase):
         self.pool.let('sweep')
         self.turns(10)
         self.assertEqual('ACTIVE', self.status(late))
+
+
+class FullHostsTestCase(ManyHostsTestCase):
+    """No host has room, and each host has some memory left."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.victims.append(self.nova.add_server(
+            's', 8, 'h7', preemptible=True))
+        self.leave(*self.nova.hosts)
+
+    def leave(self, *hosts: str) -> None:
+        for host in hosts:
+            self.room.set_inventory(
+                self.nova.hosts[host], VCPU=8, MEMORY_MB=9000)
+
+    def prefer(self, server: str) -> None:
+        self.nova.servers[server]['flavor']['extra_specs'][
+            'reaper:priority'] = '-1'
+
+    def ended(self) -> list[str]:
+        return [server for server in self.victims
+                if server not in self.nova.servers]
+
+    def asked(self) -> list[str]:
+        """The queries for candidates that any host with memory is."""
+        return [path for _method, path in self.room.adapter.log
+                if path.endswith('/allocation_candidates?resources='
+                                 'MEMORY_MB%3A1')]
+
+    def wait_for_all(self) -> None:
+        """A server for which another ends only after the list."""
+        waiting = self.add_waiting('w', 8)
+        self.turns(30)
+        self.assertEqual([], self.ended())
+        self.assertEqual('PENDING', self.status(waiting))
+        self.assertFalse(self.engine.recovered)
+        self.pool.let(lists.FULL)
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, len(self.ended()))
+
+
+class OutlinesTestCase(FullHostsTestCase):
+    """All hosts are known before all hosts are read."""
+
+    def test_a_server_ends_before_all_hosts_are_read(self) -> None:
+        self.prefer(self.victims[3])
+        waiting = self.add_waiting('w', 8)
+        self.late(lists.FULL)
+        with mock.patch.object(self.engine.source, 'read_hosts',
+                               return_value=({}, frozenset())) as read:
+            self.turns(1)
+        read.assert_called_once()
+        del self.room.adapter.log[:]
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual([self.victims[3]], self.ended())
+        self.assertEqual({'h3'}, self.hosts_read())
+        self.assertFalse(self.engine.recovered)
+        self.assertEqual(8, len(self.engine.world.views))
+
+    def test_the_list_of_everything_ends_nobody_else(self) -> None:
+        waiting = self.add_waiting('w', 8)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, len(self.asked()))
+        self.pool.let(lists.FULL)
+        self.turns(30)
+        self.assertTrue(self.engine.recovered)
+        self.assertEqual(1, len(self.ended()))
+        self.assertEqual(1, self.actions().count('rebuild'))
+        self.assertFalse(any(
+            view.outlined for view in self.engine.world.views.values()))
+
+    def test_all_servers_without_room_have_their_turn(self) -> None:
+        waiting = [self.add_waiting(f'w{number}', 8 - number % 2)
+                   for number in range(6)]
+        self.turns(100)
+        self.assertEqual(['ACTIVE'] * 6, [
+            self.status(server) for server in waiting])
+        self.assertFalse(self.engine.recovered)
+        self.assertEqual(6, len(self.ended()))
+
+    def test_room_comes_before_ends(self) -> None:
+        self.nova.delete(self.victims.pop())
+        self.leave('h7')
+        first, second = (self.add_waiting(name, 8) for name in 'vw')
+        self.turns(40)
+        self.assertEqual(['ACTIVE'] * 2,
+                         [self.status(first), self.status(second)])
+        self.assertEqual(1, len(self.ended()))
+        self.assertFalse(self.engine.recovered)
+
+    def test_the_reason_is_told(self) -> None:
+        self.conf.set_override('pending_timeout', 60, 'reaper')
+        self.conf.set_override('nothing_fits_timeout', 60, 'reaper')
+        waiting = self.add_waiting('w', 16, 200)
+        self.turns(30, 10)
+        told = self.engine.world.told.last[waiting].decision
+        self.assertEqual(model.Reason.NOTHING_FITS, told.reason)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.pool.let(lists.FULL)
+        self.turns(30, 10)
+        self.assertEqual('ERROR', self.status(waiting))
+
+    def test_the_unit_of_a_host_is_too_small(self) -> None:
+        # The capacity says nothing of the largest unit.
+        self.prefer(self.victims[0])
+        self.room.client.request(
+            'PUT', f'/resource_providers/{self.nova.hosts["h0"]}/inventories',
+            json={'inventories': {
+                'VCPU': {'total': 4, 'allocation_ratio': 2.0, 'max_unit': 4},
+                'MEMORY_MB': {'total': 9000}},
+                'resource_provider_generation': self.room.placement.provider(
+                    self.nova.hosts['h0']).generation})
+        waiting = self.add_waiting('w', 8)
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, len(self.ended()))
+        self.assertIn(self.victims[0], self.nova.servers)
+        self.assertEqual({}, self.nova.servers[self.victims[0]]['metadata'])
+
+    def test_a_host_with_nothing_left_is_read_by_itself(self) -> None:
+        self.prefer(self.victims[5])
+        self.room.set_inventory(
+            self.nova.hosts['h5'], VCPU=8, MEMORY_MB=8192)
+        waiting = self.add_waiting('w', 8)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual([self.victims[5]], self.ended())
+
+    def test_too_many_hosts_have_nothing_left(self) -> None:
+        for number in range(5):
+            self.room.set_inventory(
+                self.nova.hosts[f'h{number}'], VCPU=8, MEMORY_MB=8192)
+        self.wait_for_all()
+
+    def test_placement_fails(self) -> None:
+        def fail(_name: str) -> dict[str, model.Provider]:
+            raise rest.Unavailable('placement', 'GET', 'No.')
+
+        with mock.patch.object(
+                self.room.placement, 'having_left', side_effect=fail):
+            self.wait_for_all()
+
+    def test_a_notice_of_before_is_looked_at_first(self) -> None:
+        self.nova.servers[self.victims[2]]['metadata'] = {
+            'reaper:terminate_at': '2015-01-01T00:00:00Z',
+            'reaper:for': fakes.new_id()}
+        self.wait_for_all()
+        self.assertNotIn(
+            'reaper:for', self.nova.servers[self.victims[2]]['metadata']
+            if self.victims[2] in self.nova.servers else {})
+
+    def test_placement_does_not_know_the_hosts(self) -> None:
+        for number in range(4):
+            self.room.client.request(
+                'DELETE', '/allocations/' + self.victims[number])
+            self.room.client.request(
+                'DELETE', '/resource_providers/' +
+                self.nova.hosts[f'h{number}'])
+        self.add_waiting('w', 8)
+        self.turns(30)
+        self.assertEqual([], self.ended())
+        self.assertEqual('observe', self.engine.guard.mode)
+
+    def test_nobody_may_be_ended(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.add_waiting('w', 8)
+        self.turns(20)
+        self.assertEqual([], self.asked())
+        self.assertEqual({}, self.engine.world.views)
+
+    def test_a_host_that_was_read_is_not_outlined_again(self) -> None:
+        self.turns(1)
+        world, source = self.engine.world, self.engine.source
+        outlines = source.outline(source.hypervisors, 0)
+        self.assertEqual(set(self.nova.hosts), set(outlines))
+        world.put_host(outlines['h1'])
+        read = source.read_host('h1', before=outlines['h1'])
+        assert read
+        self.assertFalse(read.outlined)
+        world.put_host(read)
+        world.put_host(source.outline(source.hypervisors, 0)['h1'])
+        self.assertIs(read, world.views['h1'])
+
+    def test_the_attempt_goes_on_through_the_sweep(self) -> None:
+        self.conf.set_override('grace_period', 60, 'reaper')
+        waiting = self.add_waiting('w', 8)
+        self.turns(10)
+        noticed = [server for server in self.victims
+                   if self.nova.servers[server]['metadata']]
+        self.assertEqual(1, len(noticed))
+        self.pool.let(lists.FULL)
+        self.turns(10)
+        self.assertTrue(self.engine.recovered)
+        self.assertTrue(self.nova.servers[noticed[0]]['metadata'])
+        self.turns(30, 5)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(noticed, self.ended())
+
+    def test_another_becomes_active_meanwhile(self) -> None:
+        self.conf.set_override('grace_period', 600, 'reaper')
+        waiting = self.add_waiting('w', 8)
+        self.turns(10)
+        self.stand_by()
+        self.assertEqual({}, self.engine.attempts.under_way)
+        self.turns(20)
+        # The notice may be that of the other reaper.
+        self.assertEqual({}, self.engine.attempts.under_way)
+        self.pool.let(lists.FULL)
+        self.turns(60, 30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, len(self.ended()))
 
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
@@ -443,6 +658,17 @@ class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(2, self.actions().count('rebuild'))
         self.assertEqual(1, self.actions().count('forceDelete'))
+
+
+class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
+    """Of an end that was begun the journal alone tells."""
+
+    def test_an_end_that_was_begun(self) -> None:
+        store.Store(self.conf).add([store.Record(
+            store.Kind.NOTICE, fakes.new_id(), 'owner', 's', fakes.new_id(),
+            'owner', 'h1', '', {})])
+        self.start()
+        self.wait_for_all()
 
 
 class RememberingTestCase(ManyHostsTestCase,
