@@ -404,17 +404,19 @@ class Engine:
         if self.guard.active and not self.recovered and not self._may_plan:
             # The journal tells which servers are protected.
             return
-        if self._lists_read:
-            # What the last list has found is not known yet.
+        if self._lists_read or self._read and not self.listed:
+            # What was read last is not known yet.
             return
-        if lists.FULL in self.jobs and (ahead := self._ahead_of()):
-            self.jobs.start(
-                lists.AHEAD, functools.partial(self._lists.read_first, ahead),
-                lambda _: None)
         calendar = self._calendar
         due = calendar.due(self.guard.active, self.recovered, self._doubted)
-        if due is None or lists.FULL in self.jobs or (
-                lists.CHANGES in self.jobs):
+        if (due == lists.FULL or lists.FULL in self.jobs) and (
+                ahead := self._ahead_of()):
+            self.jobs.start(
+                lists.FIRST_HOSTS,
+                functools.partial(self._lists.read_first, ahead),
+                functools.partial(self._take_first, self._term))
+        if due is None or any(name in self.jobs for name in (
+                lists.FULL, lists.CHANGES, lists.FIRST_HOSTS)):
             return
         if due == lists.CHANGES and not self.recovered and (
                 self.jobs.runs('attempt ')):
@@ -424,8 +426,7 @@ class Engine:
         whole, anew = due == lists.FULL or calendar.whole, calendar.anew
         read: Callable[[], lists.FullList]
         if due == lists.FULL:
-            read = functools.partial(
-                self._lists.read_hosts, ahead=self._ahead_of())
+            read = self._lists.read_hosts
         else:
             views = dict(self.world.views)
             oldest = (max(1, round(len(views) * calendar.oldest))
@@ -442,7 +443,9 @@ class Engine:
     def _ahead_of(self) -> lists.Ahead | None:
         """Return how to build before all hosts are read, None if not now."""
         if self.listed or not self.guard.active or (
-                self._ahead_in == self._term or lists.AHEAD in self.jobs or
+                self._ahead_in == self._term or
+                lists.FIRST_HOSTS in self.jobs or
+                lists.NEXT_HOSTS in self.jobs or
                 self.jobs.runs('attempt ')):
             # A step from before another reaper was active may write a hold.
             return None
@@ -452,11 +455,8 @@ class Engine:
             return None
         self._ahead_in = self._term
         self._count_builds()
-        return lists.Ahead(
-            options.mode is model.Mode.PREEMPT, options.wait,
-            self.world.queue.share.of, functools.partial(
-                self.jobs.hand_over,
-                functools.partial(self._take_first, self._term)))
+        return lists.Ahead(options.mode is model.Mode.PREEMPT, options.wait,
+                           self.world.queue.share.of)
 
     def _take_first(self, term: int, found: lists.First) -> None:
         """Have the first hosts and servers taken, one after another."""
@@ -464,7 +464,7 @@ class Engine:
 
     def _put_first(self, term: int, found: lists.First) -> Iterator[None]:
         """Take some hosts, and the servers that may be built there."""
-        if not (found.servers or found.more or self._first):
+        if not (found.servers or found.more):
             return
         for view in found.hosts.values():
             if self._is_late(term):
@@ -484,12 +484,10 @@ class Engine:
                 self._memory is not None and not self._memory.begun)
             self.world.queue.wake_all()
         for uuid, server in found.servers.items():
-            if uuid in self._first:
-                continue
             self._first.add(uuid)
             self.world.put_server(server, found.answers[uuid])
         if found.more:
-            self.jobs.start(lists.AHEAD, self._lists.read_next,
+            self.jobs.start(lists.NEXT_HOSTS, self._lists.read_next,
                             functools.partial(self._take_first, term))
 
     def _is_late(self, term: int) -> bool:
@@ -679,15 +677,17 @@ class Engine:
                 return
             self.metrics.decision.observe(time.perf_counter() - begun)
             waiting, decision = found
-            if self.recovered or self._outlined or (
-                    decision.verdict is not model.Verdict.WAIT):
-                # Before all hosts are known another host may have room.
+            waits = decision.verdict is model.Verdict.WAIT
+            if self.recovered or not waits or (
+                    self._outlined and not waiting.shape.fill_only):
+                # Before all hosts are known another host may have room, or
+                # devices.
                 self.world.told.say(
                     waiting, decision, self.world.options.mode,
                     timeutils.utcnow(True),
                     filter(None, map(self.world.index.slots.find,
                                      decision.victims)))
-            if decision.verdict == model.Verdict.WAIT:
+            if waits:
                 continue
             if self.attempts.begin(waiting, decision):
                 tally.add(waiting.project, bool(decision.victims))

@@ -37,7 +37,8 @@ T = TypeVar('T')
 # What there is to read; the names of jobs, too.
 FULL = 'full list'
 CHANGES = 'list of what has changed'
-AHEAD = 'first hosts with room'
+FIRST_HOSTS = 'first hosts'
+NEXT_HOSTS = 'next hosts with room'
 # How often the list of changes is tried before everything is read, and how
 # many servers of one kind Nova may fail over in one list.
 TRIES = 3
@@ -46,9 +47,9 @@ TRIES = 3
 ASKING = 60.0
 FAILURES = 5
 AT_ONCE = 8  # requests of this kind
-# In a cloud with more hosts than FEW the reaper looks for hosts with room
-# before it reads all hosts: for servers of AT_ONCE kinds together, FIRST
-# servers and FIRST hosts at most, ROUNDS times at most.
+# In a cloud with more hosts than FEW the reaper looks for hosts with room, or
+# with servers that may end, before it reads all hosts: for FIRST servers, of
+# AT_ONCE kinds, and FIRST hosts at most, ROUNDS times at most.
 FEW = 64
 FIRST = 32
 ROUNDS = 16
@@ -59,7 +60,6 @@ PAUSE = 10.0  # seconds in which changes of aggregates count once
 SKEW = datetime.timedelta(seconds=60)
 HOUR = datetime.timedelta(hours=1)
 NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
-NO_HOSTS: Mapping[str, nova.Hypervisor] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,13 +144,11 @@ class Ahead:
     :ivar ends: whether other servers may be ended for them
     :ivar wait: the option of that name
     :ivar share: gives the share of a project in what was given
-    :ivar take: is told the first servers and hosts; it returns at once
     """
 
     ends: bool
     wait: model.Wait
     share: Callable[[str], float]
-    take: Callable[[First], None]
 
 
 class Lists:
@@ -184,58 +182,43 @@ class Lists:
         self._rounds = 0
         self._offers: dict[str, tuple[shapes.Answer | None, list[str]]] = {}
         self._first: dict[str, reader.HostView] = {}
-        # Servers of the last kinds that have no room.
-        self._left: list[nova.NovaServer] = []
         self._outlined = False
 
-    def read_first(self, ahead: Ahead) -> None:
+    def read_first(self, ahead: Ahead) -> First:
         """Read the first servers that wait, and hosts for them.
 
-        A reaper that takes over while the list of everything is read asks so.
+        In a cloud of few hosts the list of everything does that as soon.
 
         :raises: rest.RequestFailed if a list of Nova's cannot be read
         """
         source = self._reader
         hypervisors = source.read_hypervisors()
         source.keep_hypervisors(hypervisors)
+        if len(hypervisors) <= FEW:
+            return First({}, {}, {}, {})
         source.read_properties()
         source.read_preemptible()
         source.read_shared(hypervisors)
-        self._begin(hypervisors, ahead)
+        self.forget_first()
+        self._in_order, self._rounds = collections.deque(self._sorted(
+            source.nova.servers(status='PENDING'), ahead)), ROUNDS
+        outlines = self._or_none(source.outline, hypervisors, FEW) if (
+            ahead.ends and self._in_order) else None
+        self._outlined = bool(outlines)
+        found = self.read_next()
+        return dataclasses.replace(found, hypervisors=hypervisors, hosts={
+            name: found.hosts.get(name) or outlines.get(name)
+            for name in hypervisors}) if outlines else found
 
-    def _begin(self, hypervisors: Mapping[str, nova.Hypervisor], ahead: Ahead,
-               each: Callable[..., Iterable[Any]] = map) -> None:
-        """Hand over the first servers and hosts, before all hosts are read.
-
-        First come servers for which there is room; then come the others, with
-        all hosts, among which others may be ended for them.
-        """
-        self._line_up(hypervisors, ahead)
-        found = self.read_next(each)
-        hosts = None
-        if ahead.ends and self._offers:
-            # The servers that come next are read after the outlines.
-            ahead.take(dataclasses.replace(found, more=False))
-            hosts = self._or_none(self._reader.outline, hypervisors, FEW)
-        if not hosts:
-            ahead.take(found)
-            return
-        self._outlined = True
-        ahead.take(self._first_of(self._left, {
-            name: hosts.get(name) for name in hypervisors}, each,
-            hypervisors))
-
-    def read_next(self, each: Callable[..., Iterable[Any]] = map) -> First:
+    def read_next(self) -> First:
         """Read the next servers that wait, and hosts that have room for them.
 
         Placement names the hosts. The list of everything has the servers and
         hosts that cannot be looked at now.
-
-        :param each: calls a function for each of some items
         """
         self._rounds -= 1
         source, kinds = self._reader, self._next_kinds()
-        offers = dict(zip(kinds, each(self._offered, list(kinds.items()))))
+        offers = {key: self._offered(key, some) for key, some in kinds.items()}
         self._offers |= offers
         # Which resource classes hosts have is not known yet: the list of
         # everything asks again.
@@ -247,51 +230,30 @@ class Lists:
             name for names in itertools.zip_longest(*(
                 names for _, names in offers.values()))
             for name in names if name))
-        unread = [name for name in names if name not in self._first]
-        for view in each(functools.partial(
-                self._or_none, source.read_host), unread[:FIRST]):
+        for name in [name for name in names
+                     if name not in self._first][:FIRST]:
+            view = self._or_none(source.read_host, name)
             if view and view.host.inventory:
-                self._first[view.host.name] = view
-        without = set() if self._outlined else {
-            key for key, (_, names) in offers.items() if not names}
-        self._left = [server for key in without for server in kinds[key]]
-        return self._first_of([
-            server for key, some in kinds.items() if key not in without
-            for server in some], {
-                name: self._first[name] for name in names
-                if name in self._first}, each)
-
-    def _first_of(self, servers: Iterable[nova.NovaServer],
-                  hosts: Mapping[str, reader.HostView | None],
-                  each: Callable[..., Iterable[Any]],
-                  hypervisors: Mapping[str, nova.Hypervisor] = NO_HOSTS
-                  ) -> First:
-        """Return hosts, and those servers for which nothing has begun."""
+                self._first[name] = view
         marked = {server.metadata[shapes.FOR]
-                  for server in self._reader.under_notice()}
-        answers = {server.id: answer for server in servers
-                   if server.id not in marked and (
-                       answer := self._offers[self._shapes.key(server)][0])}
-        has = dict(zip(answers, each(functools.partial(
-            self._or_none, self._reader.has_allocation), list(answers))))
-        return First(
-            hypervisors, hosts,
-            {server.id: server for server in servers
-             if has.get(server.id) is False}, answers,
-            bool(self._in_order) and self._rounds > 0, bool(marked))
+                  for server in source.under_notice()}
+        servers: dict[str, nova.NovaServer] = {}
+        answers: dict[str, shapes.Answer] = {}
+        for key, (answer, offered) in offers.items():
+            if answer is None or not (offered or self._outlined):
+                continue
+            for server in kinds[key]:
+                if server.id not in marked and self._or_none(
+                        source.has_allocation, server.id) is False:
+                    servers[server.id], answers[server.id] = server, answer
+        return First({}, {name: self._first[name] for name in names
+                          if name in self._first}, servers, answers,
+                     bool(self._in_order) and self._rounds > 0, bool(marked))
 
     def forget_first(self) -> None:
         """Forget the first servers, because all that wait are known."""
         self._in_order, self._offers = collections.deque(), {}
-        self._first, self._left = {}, []
-
-    def _line_up(self, hypervisors: Collection[str], ahead: Ahead) -> None:
-        """Begin with the first servers that wait."""
-        self.forget_first()
-        self._outlined, self._rounds = False, ROUNDS
-        self._in_order = collections.deque(
-            self._sorted(self._reader.nova.servers(status='PENDING'), ahead)
-            if len(hypervisors) > FEW else ())
+        self._first, self._outlined = {}, False
 
     def _sorted(self, servers: Iterable[nova.NovaServer], ahead: Ahead
                 ) -> list[nova.NovaServer]:
@@ -331,17 +293,14 @@ class Lists:
                 taken += 1
         return kinds
 
-    def _offered(self, kind: tuple[str, Sequence[nova.NovaServer]]
+    def _offered(self, key: str, servers: Sequence[nova.NovaServer]
                  ) -> tuple[shapes.Answer | None, list[str]]:
-        """Return what a kind of servers asks for, and hosts with room.
-
-        :param kind: the key of the kind, and servers of the kind
-        """
-        known = self._offers.get(kind[0])
+        """Return what a kind of servers asks for, and hosts with room."""
+        known = self._offers.get(key)
         if known and not known[1]:
             # The kind comes again because all hosts are known by now.
             return known
-        for server in kind[1][:TRIES]:
+        for server in servers[:TRIES]:
             answer = self._or_none(self.answer, server, shapes.OWN)
             if answer:
                 return answer, [
@@ -528,8 +487,8 @@ class Lists:
     def read_hosts(self, since: datetime.datetime | None = None,
                    views: Mapping[str, reader.HostView] | None = None,
                    waiting: Collection[nova.NovaServer] = (),
-                   whole: bool = True, anew: bool = True, oldest: int = 0,
-                   ahead: Ahead | None = None) -> FullList:
+                   whole: bool = True, anew: bool = True, oldest: int = 0
+                   ) -> FullList:
         """Read everything, or what has changed and some hosts that have not.
 
         A host has changed if one of its servers has, if the host was not there
@@ -543,7 +502,6 @@ class Lists:
         :param anew: whether to ask again what servers ask for
         :param oldest: how many of the hosts that were read longest ago are
             read, too
-        :param ahead: how to begin with hosts that have room, or None
         :raises: rest.RequestFailed if a list of Nova's cannot be read, or too
             many hosts cannot be read
         """
@@ -572,9 +530,7 @@ class Lists:
         if whole:
             source.read_shared(hypervisors)
             source.read_trees(bool(self._shapes.below()))
-        if ahead:
-            self._begin(hypervisors, ahead, source.at_once)
-        hosts, failed = source.read_hosts(among, self._first if ahead else {})
+        hosts, failed = source.read_hosts(among)
         if whole:
             # Until the next list of all servers, each list reads each of these
             # servers by itself. Nova leaves out cells that are down.

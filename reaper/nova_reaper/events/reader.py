@@ -501,18 +501,16 @@ class Reader:
         """Return whether a server that waits has something, as a hold is."""
         return bool(self._placement.consumer(server).amounts)
 
-    def read_hosts(self, among: Mapping[str, nova.Hypervisor],
-                   known: Mapping[str, HostView] | None = None
+    def read_hosts(self, among: Mapping[str, nova.Hypervisor]
                    ) -> tuple[dict[str, HostView | None], frozenset[str]]:
         """Read several hosts at the same time.
 
-        :param known: hosts that need not be read; another job may add some
         :returns: the hosts, and the names of those that could not be read
         :raises: rest.RequestFailed if more than one in SHARE hosts failed
         """
         def read(name: str) -> HostView | rest.RequestFailed | None:
             try:
-                return (known or {}).get(name) or self.read_host(name, among)
+                return self.read_host(name, among)
             except rest.RequestFailed as error:
                 return error
 
@@ -748,11 +746,6 @@ class Jobs:
             name = next(iter(self._in_line))
             if self._in_line.pop(name)():
                 self._from_line.add(name)
-
-    def hand_over(self, done: Callable[[T], None], part: T) -> None:
-        """Have :meth:`take` make a call for a part of a job that goes on."""
-        self._results.put(('', functools.partial(done, part)))
-        self._wake()
 
     def take(self) -> None:
         """Make the calls for all results that there are."""

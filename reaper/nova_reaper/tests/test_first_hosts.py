@@ -60,17 +60,9 @@ class FirstHostsTestCase(ManyHostsTestCase):
     def test_room_is_used_before_all_hosts_are_read(self) -> None:
         waiting = self.add_waiting('w', 4)
         del self.room.adapter.log[:]
-        before: list[set[str]] = []
-        hand_over = self.engine.jobs.hand_over
-
-        def look(*args: Any) -> None:
-            before.append(self.hosts_read())
-            hand_over(*args)
-
-        self.enterContext(mock.patch.object(
-            self.engine.jobs, 'hand_over', look))
+        self.turns(1)
+        self.assertEqual({'h7'}, self.hosts_read())
         self.turns(10)
-        self.assertEqual({'h7'}, before[0])
         self.assertEqual({'h7'}, set(self.engine.world.views))
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertFalse(self.engine.recovered)
@@ -83,16 +75,6 @@ class FirstHostsTestCase(ManyHostsTestCase):
         self.assertEqual({}, self.engine.world.servers)
         self.assertAlmostEqual(
             4 / 64, self.engine.world.queue.share.of('owner'), places=3)
-
-    def test_hosts_are_read_once(self) -> None:
-        self.add_waiting('w', 8, project='p')
-        with mock.patch.object(
-                self.engine.source, 'read_host',
-                wraps=self.engine.source.read_host) as read:
-            self.turns(1)
-        names = [call.args[0] for call in read.call_args_list]
-        self.assertEqual('h7', names[0])
-        self.assertEqual(sorted(self.nova.hosts), sorted(names))
 
     def test_all_that_have_room_have_their_turn(self) -> None:
         # Seven kinds wait for which there is no room, before those for which
@@ -235,10 +217,10 @@ class FirstHostsTestCase(ManyHostsTestCase):
 
         self.pool.hang.clear()
         self.nova.before.append(('GET', 'status=PENDING', fail))
-        self.turns(5)
-        self.assertEqual('PENDING', self.status(waiting))
-        self.turns(15, 10)
+        self.turns(15)
+        # The list of everything reads the servers again.
         self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertTrue(self.engine.recovered)
 
     def test_the_list_of_everything_fails(self) -> None:
         waiting = self.add_waiting('w', 4)
@@ -353,11 +335,11 @@ class FirstHostsTestCase(ManyHostsTestCase):
         waiting = self.add_waiting('w', 4)
         self.turns(1)
         self.assertTrue(self.engine.jobs.waiting)
-        self.pool.hang.add(lists.AHEAD)
+        self.pool.hang.add(lists.FIRST_HOSTS)
         self.stand_by()
         self.turns(2)
         self.assertEqual({}, self.engine.world.servers)
-        self.pool.let(lists.AHEAD)
+        self.pool.let(lists.FIRST_HOSTS)
         self.turns(15)
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(1, self.actions().count('rebuild'))
@@ -438,11 +420,8 @@ class OutlinesTestCase(FullHostsTestCase):
     def test_a_server_ends_before_all_hosts_are_read(self) -> None:
         self.prefer(self.victims[3])
         waiting = self.add_waiting('w', 8)
-        self.late(lists.FULL)
-        with mock.patch.object(self.engine.source, 'read_hosts',
-                               return_value=({}, frozenset())) as read:
-            self.turns(1)
-        read.assert_called_once()
+        # The list of all hosts does not begin.
+        self.pool.answered.clear()
         del self.room.adapter.log[:]
         self.turns(30)
         self.assertEqual('ACTIVE', self.status(waiting))

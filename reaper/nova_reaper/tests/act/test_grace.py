@@ -29,7 +29,7 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.nova.finish(self.nova.add_server('x', 8, 'h2', preemptible=True))
         self.other = self.nova.add_server('o', 8, 'h2')
         self.waiting = self.nova.add_server('w', 8)
-        self.turns(5)
+        self.turns(6)
         self.assertEqual(attempts.Step.GRACE, self.current().step)
 
     def current(self) -> attempts.Attempt:

@@ -184,7 +184,7 @@ class CrashTestCase(CrashingTestCase):
         """By its owner; it is told again, and the room is not used twice."""
         victim, waiting = self.preempt(Step.END)
         self.nova.servers[victim]['metadata'].clear()
-        self.turns(2)
+        self.turns(3)
         self.assertEqual(EIGHT, self.room.has(victim))
         self.assertEqual([], self.actions())
         self.runs(victim, waiting)

@@ -415,7 +415,7 @@ class CrashTestCase(RunTimeTestCase):
         server = self.add(age=3600)
         self.nova.before.append((
             'POST', 'metadata', lambda: self.nova.error(503)))
-        self.turns(3)
+        self.turns(4)
         self.assertEqual([], list(self.engine.world.planner.ends))
         self.turns(60, 10)
         self.assertIsNone(self.status(server))
