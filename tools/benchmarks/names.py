@@ -12,6 +12,8 @@ PLAIN = {'VCPU': 2, 'MEMORY_MB': 8192, 'DISK_GB': 80}
 URGENT = {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 40}
 # Flavors that wait; each project of each of these flavors is a shape.
 BATCHES, PROJECTS = 10, 4
+# A host has all of these traits but that of the last digit of its number.
+TRAITS = ['CUSTOM_BENCHMARK_%d' % number for number in range(10)]
 
 
 def host_name(host):

@@ -79,6 +79,12 @@ def fill(url, hosts, per_host):
             {'id': host + 1, 'uuid': names.provider_id(host),
              'name': names.host_name(host), 'generation': 1,
              'root_provider_id': host + 1} for host in range(hosts)))
+        insert('traits', ({'id': 10000 + at, 'name': name}
+                          for at, name in enumerate(names.TRAITS)))
+        insert('resource_provider_traits', (
+            {'resource_provider_id': host + 1, 'trait_id': 10000 + at}
+            for host in range(hosts) for at in range(len(names.TRAITS))
+            if host % 10 != at))
         total = {name: per_host * names.SPOT[name] +
                  names.PLAIN[name] for name in _CLASSES}
         total['MEMORY_MB'] += _LEFT_OVER

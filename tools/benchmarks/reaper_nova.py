@@ -6,8 +6,9 @@
 It answers what nova-reaper asks Nova and Keystone, in their form and from
 memory, and moves allocations in a real Placement as Nova does.
 For each demand one of its filters refuses another tenth of the hosts, by
-aggregate, capabilities, affinity, NUMA or usage; the last two accept a host
-without servers that are to end. A verdict takes as long as that of
+aggregate, capabilities, affinity, NUMA or usage, or the tenth lacks a trait
+that the demand requires of Placement. The filters for NUMA and usage accept a
+host without servers that are to end. A verdict takes as long as that of
 nova-scheduler (tools/benchmarks/pending_verdict.py).
 It tells on a real bus what its servers do. The paths below /bench are for the
 benchmark: which servers are to wait, and when a rebuild of each was asked for.
@@ -34,7 +35,7 @@ BUILD = 0.5
 END = 0.2
 # Seconds that a verdict takes, for each question and for each of its hosts.
 QUESTION, OF_HOST = 0.01, 0.00068
-# Which of these refuses a tenth of the hosts depends on the demand.
+# The demand tells which of these, or a trait, refuses a tenth of the hosts.
 FILTERS = ('AggregateInstanceExtraSpecsFilter', 'ComputeCapabilitiesFilter',
            'ServerGroupAntiAffinityFilter', 'NUMATopologyFilter',
            'NumInstancesFilter')
@@ -43,8 +44,20 @@ _THREADS = 32
 _LAUNCHED = '2026-01-01T00:00:00Z'
 
 
+def _filter(demand):
+    """Return which filter refuses hosts for a demand, None for a trait."""
+    return (*FILTERS, None)[demand // 10 % (len(FILTERS) + 1)]
+
+
+def _request(flavor, demand):
+    """Return the query to Placement for a server of a demand."""
+    return {'resources': 'DISK_GB:%(disk)d,MEMORY_MB:%(ram)d,'
+                         'VCPU:%(vcpus)d' % flavor} | (
+        {} if _filter(demand) else {'required': names.TRAITS[demand % 10]})
+
+
 def _verdict(host, demand, without):
-    name = FILTERS[demand // 10 % len(FILTERS)]
+    name = _filter(demand)
     return {'host': names.host_name(host), 'uuid': names.provider_id(host),
             'refused_by': name if host % 10 == demand % 10 and not (
                 without and name in BY_USAGE) else None}
@@ -154,9 +167,8 @@ class Nova:
         return {'pending': {
             'since': _LAUNCHED, 'attempts': 1, 'last_attempt': None,
             'reason': 'no_room', 'message': 'No valid host was found. ',
-            'advice': 'Wait.', 'requests': [parse.urlencode({
-                'resources': 'DISK_GB:%(disk)d,MEMORY_MB:%(ram)d,'
-                             'VCPU:%(vcpus)d' % flavor})],
+            'advice': 'Wait.', 'requests': [
+                parse.urlencode(_request(flavor, self._demand(uuid)))],
             'hosts': [_verdict(host, self._demand(uuid), query['without'])
                       for host in found],
             'hosts_links': links}}

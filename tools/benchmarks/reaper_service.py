@@ -127,6 +127,7 @@ class Benchmark:
         for service, count in counts.items():
             output.print_row('  requests to ' + service, count)
         output.print_row('  memory, MiB', reaper.memory())
+        reaper.wait_for(('nova_reaper_list_seconds_count', 'full'))
         self._settle(reaper)
         output.print_row('  all 10,000 decided after, s'.replace(
             '10,000', str(self._args.waiting)),

@@ -430,6 +430,26 @@ class OutlinesTestCase(FullHostsTestCase):
         self.assertFalse(self.engine.recovered)
         self.assertEqual(8, len(self.engine.world.views))
 
+    def test_more_hosts_cost_no_more_requests(self) -> None:
+        counts = []
+        for more in (0, 30):
+            for number in range(more):
+                name = f'more{number}'
+                self.nova.add_host(name, 8, 9000)
+                self.victims.append(self.nova.add_server(
+                    's', 8, name, preemptible=True))
+            self.add_waiting('w', 8)
+            with mock.patch.object(
+                    rest.Client, 'request', autospec=True,
+                    side_effect=rest.Client.request) as requests:
+                self.start()
+                self.pool.answered.clear()
+                while not self.engine.attempts.under_way:
+                    self.turns(1)
+            counts.append(requests.call_count)
+            self.turns(30)
+        self.assertLessEqual(counts[1], counts[0])
+
     def test_the_list_of_everything_ends_nobody_else(self) -> None:
         waiting = self.add_waiting('w', 8)
         self.turns(30)
