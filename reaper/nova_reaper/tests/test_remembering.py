@@ -576,11 +576,12 @@ class RememberedTestCase(JournalTestCase):
     def test_refusals_make_a_server_back_off(self) -> None:
         self.nova.builds = 'PENDING'
         self.assertEqual('PENDING', self.serve())
+        self.turns(1, 5)
         before = self.failures()
         self.assertGreater(before, [(2, 3, True)])
         asked = len(self.said(Kind.BUILD))
         self.start()
-        self.turns(2)
+        self.turns(3)
         self.assertEqual(before, self.failures())
         # Another reaper acts for a moment.
         self.engine.guard.active = False
