@@ -61,7 +61,8 @@ def _batch(number):
 FLAVORS = {flavor['id']: flavor for flavor in (
     _flavor('spot', SPOT, **{'reaper:preemptible': 'true',
                              'reaper:action': 'delete'}),
-    _flavor('urgent', URGENT), _flavor('plain', PLAIN),
+    _flavor('urgent', URGENT, **{'reaper:priority': '1'}),
+    _flavor('plain', PLAIN),
     *map(_batch, range(BATCHES)))}
 
 

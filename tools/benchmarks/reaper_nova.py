@@ -286,7 +286,7 @@ class Nova:
     # For the benchmark.
 
     def post_wait(self, body):
-        for number in range(body['count']):
+        for number in range(body['first'], body['first'] + body['count']):
             uuid = (names.new_id if body['new'] else names.urgent_id)(number)
             self._add(uuid, 'PENDING', 'urgent', number % body['projects'],
                       created=timeutils.utcnow())

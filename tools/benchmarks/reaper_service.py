@@ -37,6 +37,7 @@ import time
 
 from oslo_utils import uuidutils
 import requests
+import urllib3
 
 from tools.benchmarks import names
 from tools.benchmarks import output
@@ -60,6 +61,9 @@ class Benchmark:
         self._cloud = cloud.settings
         self._folder = folder
         self._http = requests.Session()
+        # Nova takes a moment before it listens.
+        self._http.mount('http://', requests.adapters.HTTPAdapter(
+            max_retries=urllib3.Retry(connect=8, backoff_factor=0.5)))
         self._random = random.Random(1)
         held = ports.Ports(('nova', 'first', 'second'), {})
         self._ports = dict(held.numbers)
@@ -118,7 +122,8 @@ class Benchmark:
         return made
 
     def start(self, name='first'):
-        """Start the reaper that is to act."""
+        """Start the reaper that is to act; others have to end for a server."""
+        self._wait(1)
         reaper = self._reaper(name)
         seconds = reaper.wait_for('nova_reaper_decisions_total')
         counts = reaper_cloud.requests_of({}, reaper.metrics())
@@ -127,6 +132,13 @@ class Benchmark:
         for service, count in counts.items():
             output.print_row('  requests to ' + service, count)
         output.print_row('  memory, MiB', reaper.memory())
+        seconds = reaper.wait_for(('nova_reaper_notices_total', 'given'))
+        output.print_row('Start: until the first notice, s',
+                         '%.1f' % seconds)
+        while not self._log()['running']:
+            time.sleep(0.1)
+        output.print_row('  until its server runs, s', '%.1f' % (
+            time.monotonic() - reaper.begun))
         reaper.wait_for(('nova_reaper_list_seconds_count', 'full'))
         self._settle(reaper)
         output.print_row('  all 10,000 decided after, s'.replace(
@@ -237,12 +249,13 @@ class Benchmark:
         stop, tried, taken = threading.Event(), [], []
         rivals = [threading.Thread(target=self._be_in_the_way, args=(
             stop, tried, taken)) for _ in range(_RIVALS)]
-        before, ended = reaper.metrics(), self._log()['ended']
+        before, log = reaper.metrics(), self._log()
         for rival in rivals:
             rival.start()
         begun = time.monotonic()
-        self._wait(self._args.urgent)
-        while (running := self._log()['running']) < self._args.urgent and (
+        self._wait(self._args.urgent, first=1)
+        while (running := self._log()['running'] - log['running']
+               ) < self._args.urgent and (
                 time.monotonic() - begun < 600):
             time.sleep(0.5)
         seconds = time.monotonic() - begun
@@ -254,17 +267,19 @@ class Benchmark:
                          running, '%.1f' % seconds)
         needless = 'nova_reaper_needless_victims_total'
         output.print_row('  ended for them, needless',
-                         self._log()['ended'] - ended,
+                         self._log()['ended'] - log['ended'],
                          int(after.get(needless, 0) - before.get(needless, 0)))
         output.print_row('  tried by the other, taken', len(tried), len(taken))
 
-    def _wait(self, count, projects=1, new=False):
+    def _wait(self, count, projects=1, new=False, first=0):
         """Have servers wait for others to end.
 
+        :param first: the number of the first server
         :param new: whether each is of a demand of its own
         """
         self._http.post(self._nova_url + '/bench/wait', json={
-            'count': count, 'projects': projects, 'new': new})
+            'count': count, 'projects': projects, 'new': new,
+            'first': first})
 
     def new(self, reaper):
         """Let servers wait, each of a demand that nobody knows.
@@ -291,9 +306,10 @@ class Benchmark:
                          '%.1f' % (ended - begun))
         self._print_price(before, spent, reaper)
         before, spent = reaper.metrics(), self._processor(reaper)
+        running = self._log()['running']
         reaper.resume()
         time.sleep(_AFTER)
-        landed = self._log()['running'] - self._args.urgent
+        landed = self._log()['running'] - running
         output.print_row('  landed within %d s after that' % _AFTER, landed)
         self._print_price(before, spent, reaper)
 
