@@ -17,8 +17,7 @@ _REAPER = 'reaper/nova_reaper/'
 # Modules whose sentences reach the panels, and the classes, functions and
 # constants there whose texts do not.
 _SOURCES = {
-    _REAPER + 'act/preempt.py': {'_rehearse', '_needless'},
-    _REAPER + 'act/steps.py': set(),
+    _REAPER + 'act/steps.py': {'_rehearse', '_needless'},
     _REAPER + 'cloud/model.py': set(),
     _REAPER + 'decide/choose.py': {'decided_by'},
     _REAPER + 'queue/queue.py': set(),
