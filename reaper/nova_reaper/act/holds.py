@@ -19,7 +19,6 @@ from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import ways
 
 LOG = log.getLogger(__name__)
 TRIES = 4
@@ -89,7 +88,7 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
     :returns: None if there is not room enough
     """
     gone = set(victims)
-    return next(ways.find(request, [
+    return next(model.ways(request, [
         one.summed(gone, held.get(one.uuid)) for one in tree]), None)
 
 

@@ -32,7 +32,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nova_reaper.cloud import model
-from nova_reaper.cloud import ways
 
 # Stands for what is free of a resource class that a host does not have.
 NONE = -(1 << 61)
@@ -927,7 +926,7 @@ class Index:
             if empty and (shape.groups or shape.spread.required):
                 closer[:] = True
             for share in self._shares.values() if empty else ():
-                if not ways.admits(shape, share.provider):
+                if not model.admits(shape, share.provider):
                     closer |= share.rows[where]
             # Hosts that are alike when they are empty are looked at once.
             known: dict[int, bool] = {}
@@ -942,9 +941,9 @@ class Index:
                     server for server, is_gone in zip(
                         self.slots.servers[where], gone[where])
                     if is_gone and server], empty)
-                steps = iter(range(ways.STEPS))
+                steps = iter(range(model.MOST_STEPS))
                 rows[at] = known[kind] = any(
-                    True for _ in ways.find(shape, nodes, steps)
+                    True for _ in model.ways(shape, nodes, steps)
                     ) or empty and not any(True for _ in steps)
         return rows
 
@@ -978,7 +977,7 @@ class Index:
         row = self.rows[host]
         nodes = self.nodes(row, [server for server in self.slots.of_host(row)
                                  if server.id in victims])
-        return next(ways.find(shape, nodes), {})
+        return next(model.ways(shape, nodes), {})
 
     def changed_since(self, version: int) -> list[int]:
         """Return the rows of the hosts that have changed after a version."""

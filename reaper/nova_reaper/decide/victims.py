@@ -32,7 +32,6 @@ import numpy as np
 
 from nova_reaper.cloud import index as index_module
 from nova_reaper.cloud import model
-from nova_reaper.cloud import ways
 
 Bools = index_module.Bools
 Ints = index_module.Ints
@@ -591,7 +590,7 @@ class _Room:
         left, numbers, count = self._left[at], self._numbers[at], 0
         gone = [server for slot in self.slots[slice(*self.bounds[at:at + 2])]
                 if (server := self._index.slots.servers[slot])]
-        for way in ways.find(self._shape, self._index.nodes(
+        for way in model.ways(self._shape, self._index.nodes(
                 int(self._hosts[at]), gone)):
             count += 1
             lacking = {}
@@ -603,7 +602,7 @@ class _Room:
             if not any(_is_less(other, lacking) for other in found):
                 found = [*(other for other in found
                            if not _is_less(lacking, other)), lacking]
-        return found, count < ways.MOST
+        return found, count < model.MOST_WAYS
 
 
 class _Ways(index_module.Index):

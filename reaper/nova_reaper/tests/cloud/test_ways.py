@@ -11,7 +11,6 @@ from nova_reaper.act import holds
 from nova_reaper.clients import placement
 from nova_reaper.clients import shapes
 from nova_reaper.cloud import model
-from nova_reaper.cloud import ways
 from nova_reaper import tests
 from nova_reaper.tests import brute_force
 from nova_reaper.tests import fakes
@@ -23,7 +22,7 @@ Given = frozenset[tuple[str, str, int]]
 
 
 def nodes_of(tree: Sequence[placement.Provider]) -> list[model.Provider]:
-    """The providers of a host, as ways.find() takes them."""
+    """The providers of a host, as model.ways() takes them."""
     return [one.summed() for one in tree]
 
 
@@ -37,11 +36,11 @@ def offered(answer: Any) -> set[Given]:
 
 def found_by(shape: model.Shape, nodes: Sequence[model.Provider]
              ) -> set[Given]:
-    """What ways.find() finds."""
+    """What model.ways() finds."""
     return {frozenset((provider, name, amount)
                       for provider, amounts in way.items()
                       for name, amount in amounts.items())
-            for way in ways.find(shape, nodes)}
+            for way in model.ways(shape, nodes)}
 
 
 class PlacementTestCase(tests.TestCase):
@@ -219,15 +218,15 @@ class ManyTestCase(tests.TestCase):
 
     def test_equal_groups(self) -> None:
         for groups, expected in ((1, 8), (4, 70), (8, 1), (9, 0)):
-            self.assertEqual(expected, len(list(ways.find(
+            self.assertEqual(expected, len(list(model.ways(
                 self.shape(*[{'VGPU': 1}] * groups),
                 self.nodes(8, VGPU=1)))))
 
     def test_no_more_than_may_be_looked_at(self) -> None:
         many = self.shape(*({'VGPU': amount} for amount in range(1, 9)))
-        self.assertEqual(ways.MOST, len(list(ways.find(
+        self.assertEqual(model.MOST_WAYS, len(list(model.ways(
             many, self.nodes(8, VGPU=99)))))
         steps = iter(range(1000))
-        self.assertEqual([], list(ways.find(
+        self.assertEqual([], list(model.ways(
             many, self.nodes(8, VGPU=8, CUSTOM_X=1)[:5], steps)))
         self.assertEqual([], list(steps))
