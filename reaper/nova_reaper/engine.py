@@ -38,7 +38,6 @@ from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper import world
 
 LOG = log.getLogger(__name__)
@@ -286,7 +285,7 @@ class Engine:
                 busy.union(self.attempts.under_way)),
                 functools.partial(self._take_closed, self._term))
 
-    def _take_closed(self, term: int, found: Sequence[store.Record]) -> None:
+    def _take_closed(self, term: int, found: Sequence[journal.Record]) -> None:
         """Write and count the results that the journal lacked."""
         self._book.write(*found)
         if term == self._term:

@@ -38,7 +38,7 @@ _PARTS = {
     _REAPER + 'act/ending.py': {'objection'},
     _REAPER + 'clients/nova.py': {'_login', 'objection'},
     _REAPER + 'engine.py': {'rehearse'},
-    _REAPER + 'report/store.py': {'_message'},
+    _REAPER + 'report/journal.py': {'_message'},
     _REAPER + 'service.py': {'_turn'},
     _REAPER + 'world.py': {'objection'},
 }

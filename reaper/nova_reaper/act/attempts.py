@@ -41,7 +41,6 @@ from nova_reaper.queue import queue
 from nova_reaper.report import answers
 from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper import world
 
 LOG = log.getLogger(__name__)
@@ -271,17 +270,17 @@ class Attempt:
 
 
 def record_of(current: Attempt, result: str, why: str = '',
-              **detail: Any) -> store.Record:
+              **detail: Any) -> journal.Record:
     """Return the record of a build that is asked for, or of its result."""
     waiting = current.waiting
-    if result == store.ASKED:
+    if result == journal.ASKED:
         detail |= current.decided
     else:
         detail |= {'why': why, 'resources': waiting.shape.amounts,
                    'victims': [victim.id for victim in current.victims
                                if victim.ended]}
-    return store.Record(
-        store.Kind.RETURN if waiting.shelved else store.Kind.BUILD,
+    return journal.Record(
+        journal.Kind.RETURN if waiting.shelved else journal.Kind.BUILD,
         waiting.id, waiting.project, waiting.name, waiting.id,
         waiting.project, current.host, result, detail)
 
@@ -977,8 +976,8 @@ class Attempts:
         LOG.warning('Server %s (%s) of project %s was set to ERROR: %s',
                     waiting.id, waiting.name, waiting.project, detail)
         self._metrics.given_up.labels(reason).inc()
-        self._book.write(store.Record(
-            store.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
+        self._book.write(journal.Record(
+            journal.Kind.GIVEN_UP, waiting.id, waiting.project, waiting.name,
             waiting.id, waiting.project, result=reason,
             detail={'why': detail}))
         decision = model.Decision(

@@ -22,9 +22,9 @@ from nova_reaper.cloud.model import Stage
 from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import LEFT
-from nova_reaper.report.store import Record
+from nova_reaper.report.journal import Kind
+from nova_reaper.report.journal import LEFT
+from nova_reaper.report.journal import Record
 
 LOG = log.getLogger(__name__)
 # Seconds after which the reaper assumes that Nova, which failed, did not tell

@@ -40,7 +40,6 @@ from nova_reaper.cloud.model import Result
 from nova_reaper.cloud.model import Stage
 from nova_reaper.report import health
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper import world
 
 LOG = log.getLogger(__name__)
@@ -224,7 +223,7 @@ class Actor:
         """Ask Nova to rebuild, or to unshelve, the server."""
         if not current.asked_at:
             current = current.but(asked_at=time.monotonic())
-            self._book.write(attempts.record_of(current, store.ASKED),
+            self._book.write(attempts.record_of(current, journal.ASKED),
                              wait=True)
         try:
             if current.waiting.shelved:

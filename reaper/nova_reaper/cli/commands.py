@@ -31,7 +31,6 @@ from nova_reaper.events import reader
 from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper import service
 from nova_reaper import simulate
 
@@ -84,7 +83,7 @@ def add_parsers(commands: Any) -> None:
     for argument, text in (
             ('server', 'what was done to the server of this ID, and for it'),
             ('project', 'what was done to servers of the project of this ID'),
-            ('kind', f'one of {", ".join(store.Kind)}; several with commas'),
+            ('kind', f'one of {", ".join(journal.Kind)}; several with commas'),
             ('since', 'a time, or a period like 90m, 12h or 7d'),
             ('until', 'the same')):
         command.add_argument(f'--{argument}', help=text)
@@ -92,7 +91,7 @@ def add_parsers(commands: Any) -> None:
         '--limit', type=int, default=100, metavar='NUMBER',
         help='at most so many records, the newest (100)')
     for kind, text, more in (
-            (store.Kind.PAUSE, 'have nothing done any more',
+            (journal.Kind.PAUSE, 'have nothing done any more',
              'Have nothing done any more, by any reaper of this cloud, '
              'restarts included, until "resume". Notices are withdrawn; who '
              'is being ended already is ended. It takes some seconds. The '
@@ -100,7 +99,7 @@ def add_parsers(commands: Any) -> None:
              'reached, send each reaper SIGUSR1 ("systemctl kill '
              '--signal=USR1 nova-reaper"), or stop it ("systemctl stop '
              'nova-reaper").'),
-            (store.Kind.RESUME, 'end a pause',
+            (journal.Kind.RESUME, 'end a pause',
              'Have the reapers go on after a pause.')):
         command = add(kind.value, functools.partial(_switch, kind), text, more)
         command.add_argument('--reason', default='', metavar='TEXT',
@@ -286,7 +285,7 @@ def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     except ValueError as error:
         return _refuse(str(error))
     try:
-        found = store.Store(conf).find(**query)[::-1]
+        found = journal.Store(conf).find(**query)[::-1]
     except Exception as error:
         return _failed(error)
     if options.json:
@@ -296,7 +295,7 @@ def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     return 0
 
 
-def _table(found: Sequence[store.Record]) -> prettytable.PrettyTable:
+def _table(found: Sequence[journal.Record]) -> prettytable.PrettyTable:
     table = prettytable.PrettyTable(
         ['Time', 'What', 'Server', 'Name', 'Result', 'For', 'Host', 'Why'])
     table.align = 'l'
@@ -310,7 +309,7 @@ def _table(found: Sequence[store.Record]) -> prettytable.PrettyTable:
     return table
 
 
-def _why(item: store.Record) -> str:
+def _why(item: journal.Record) -> str:
     """Say in a few words how the deed of a record came about."""
     decision = item.detail.get('decision') or {}
     said = [str(item.detail.get('why') or decision.get('detail') or '')]
@@ -321,7 +320,7 @@ def _why(item: store.Record) -> str:
     return ' '.join(part for part in said if part)
 
 
-def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
+def _switch(kind: journal.Kind, conf: cfg.ConfigOpts,
             options: argparse.Namespace) -> int:
     """Pause the reapers of this cloud, or have them go on."""
     try:
@@ -330,7 +329,7 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
             kind, f'{getpass.getuser()}@{socket.gethostname()}',
             options.reason[:http.LONGEST_REASON])
     except Exception as error:
-        if kind is store.Kind.PAUSE:
+        if kind is journal.Kind.PAUSE:
             _refuse('The reaper is not paused. Without the database each '
                     'reaper is paused by SIGUSR1 (systemctl kill '
                     '--signal=USR1 nova-reaper), or stopped (systemctl stop '
@@ -338,7 +337,7 @@ def _switch(kind: store.Kind, conf: cfg.ConfigOpts,
         return _failed(error)
     # A pause that another user has begun stands as it was.
     print(f'The reaper is paused since {model.time_text(found.at)} by '
-          f'{found.detail.get("by")}.' if kind is store.Kind.PAUSE
+          f'{found.detail.get("by")}.' if kind is journal.Kind.PAUSE
           else 'The reaper is not paused.')
     book.leave()
     return 0

@@ -44,7 +44,6 @@ from nova_reaper.report import answers
 from nova_reaper.report import health
 from nova_reaper.report import journal
 from nova_reaper.report import probe
-from nova_reaper.report import store
 
 LOG = log.getLogger(__name__)
 StartResponse = Callable[..., Any]
@@ -157,9 +156,9 @@ def history_query(values: Mapping[str, str], limit: int) -> dict[str, Any]:
                                                 re.ASCII):
         raise ValueError('project_id has to be an ID.')
     kinds = values['kind'].split(',') if 'kind' in values else []
-    if unknown := set(kinds) - set(store.Kind):
+    if unknown := set(kinds) - set(journal.Kind):
         raise ValueError(f'There is no kind "{min(unknown)[:40]}"; there are '
-                         f'{", ".join(store.Kind)}.')
+                         f'{", ".join(journal.Kind)}.')
     return {'server': values.get('server'), 'project': project,
             'kinds': kinds, 'since': _time(values, 'since'),
             'until': _time(values, 'until'), 'limit': limit,
@@ -184,10 +183,10 @@ def _time(values: Mapping[str, str], name: str) -> datetime.datetime | None:
                          'or a period like 90m, 12h or 7d.') from None
 
 
-def pause_to_dict(switch: store.Record | None) -> dict[str, Any]:
+def pause_to_dict(switch: journal.Record | None) -> dict[str, Any]:
     """Return the last pause or resume as /v1/pause has it."""
     detail = switch.detail if switch else {}
-    return {'paused': bool(switch and switch.kind is store.Kind.PAUSE),
+    return {'paused': bool(switch and switch.kind is journal.Kind.PAUSE),
             'since': model.time_text(switch.at) if switch else None,
             'by': detail.get('by'), 'reason': detail.get('why')}
 
@@ -623,7 +622,7 @@ class Api:
         return body
 
     def _pause(self, request: webob.Request) -> dict[str, Any]:
-        kinds = {'PUT': store.Kind.PAUSE, 'DELETE': store.Kind.RESUME}
+        kinds = {'PUT': journal.Kind.PAUSE, 'DELETE': journal.Kind.RESUME}
         if request.method not in ('GET', *kinds):
             raise exc.HTTPMethodNotAllowed(
                 'Only GET, PUT and DELETE are known here.')
@@ -645,7 +644,7 @@ class Api:
                 'The database of the journal is slow. Ask again.')
         try:
             return call()
-        except store.NoSuchMarker:
+        except journal.NoSuchMarker:
             raise exc.HTTPBadRequest(
                 'The record of the marker is not there.') from None
         except Exception as error:

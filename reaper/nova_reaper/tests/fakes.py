@@ -35,7 +35,6 @@ from nova_reaper.clients import rest
 from nova_reaper.clients import shapes
 from nova_reaper import conf as reaper_conf
 from nova_reaper.report import journal
-from nova_reaper.report import store
 
 #: How to log in where nobody listens.
 LOGIN = '''
@@ -676,7 +675,7 @@ def configuration(*files: pathlib.Path, **options: Any
 def book(conf: reaper_conf.Configuration) -> journal.Journal:
     """A journal in which nothing is written, and nothing is found."""
     made = journal.Journal(conf, lambda record: None)
-    made.store = mock.Mock(spec=store.Store)
+    made.store = mock.Mock(spec=journal.Store)
     made.asked.set()
     made.store.find.return_value = made.store.open.return_value = []
     made.store.switch.return_value = None

@@ -14,7 +14,7 @@ from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import lists
-from nova_reaper.report import store
+from nova_reaper.report import journal
 from nova_reaper.tests.act import test_recovery
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_interleavings
@@ -663,8 +663,8 @@ class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
     """Of an end that was begun the journal alone tells."""
 
     def test_an_end_that_was_begun(self) -> None:
-        store.Store(self.conf).add([store.Record(
-            store.Kind.NOTICE, fakes.new_id(), 'owner', 's', fakes.new_id(),
+        journal.Store(self.conf).add([journal.Record(
+            journal.Kind.NOTICE, fakes.new_id(), 'owner', 's', fakes.new_id(),
             'owner', 'h1', '', {})])
         self.start()
         self.wait_for_all()
@@ -676,8 +676,8 @@ class RememberingTestCase(ManyHostsTestCase,
 
     def record(self, server: str, project: str, result: str, **detail: Any
                ) -> None:
-        store.Store(self.conf).add([store.Record(
-            store.Kind.BUILD, server, project, 'w', server, project, 'h7',
+        journal.Store(self.conf).add([journal.Record(
+            journal.Kind.BUILD, server, project, 'w', server, project, 'h7',
             result, detail)])
 
     def test_a_project_that_was_given_much_comes_later(self) -> None:

@@ -15,9 +15,8 @@ from nova_reaper.clients import nova
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.report import journal
-from nova_reaper.report import store
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import Record
+from nova_reaper.report.journal import Kind
+from nova_reaper.report.journal import Record
 from nova_reaper.tests.act import test_recovery
 
 
@@ -58,7 +57,7 @@ class JournalTestCase(test_recovery.CrashingTestCase):
             super().turns(1, seconds)
 
     def records(self, *kinds: Kind) -> list[Record]:
-        return store.Store(self.conf).find(kinds=kinds)[::-1]
+        return journal.Store(self.conf).find(kinds=kinds)[::-1]
 
     def said(self, *kinds: Kind) -> list[tuple[str, str, str]]:
         return [(item.kind.value, item.server, item.result)
@@ -189,7 +188,7 @@ class KilledTestCase(JournalTestCase):
     def ended(self, victim: str, waiting: str, how: str = 'delete') -> None:
         self.assertEqual([('end', victim, how)], self.said(Kind.END))
         self.assertIn(('build', waiting, 'active'), self.said())
-        self.assertEqual([], store.Store(self.conf).open(
+        self.assertEqual([], journal.Store(self.conf).open(
             self.records()[0].at, self.records()[-1].at))
 
     def test_after_the_notice(self) -> None:
@@ -279,7 +278,7 @@ class KilledTestCase(JournalTestCase):
 
     def test_what_was_not_written_does_not_stop_what_was_begun(self) -> None:
         self.book.store._ready = True
-        with mock.patch.object(store.Store, '_connection',
+        with mock.patch.object(journal.Store, '_connection',
                                side_effect=OSError):
             victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
             waiting = self.nova.add_server('w', 8)
@@ -686,7 +685,7 @@ class GoneTestCase(JournalTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.away = mock.patch.object(store.Store, '_connection',
+        self.away = mock.patch.object(journal.Store, '_connection',
                                       side_effect=OSError)
         self.away.start()
         self.addCleanup(self.away.stop)
@@ -725,7 +724,7 @@ class GoneTestCase(JournalTestCase):
 
     def test_it_was_paused_before(self) -> None:
         self.away.stop()
-        store.Store(self.conf).add([Record(Kind.PAUSE)])
+        journal.Store(self.conf).add([Record(Kind.PAUSE)])
         self.away.start()
         self.start()
         waiting = self.nova.add_server('w', 8)
@@ -742,7 +741,7 @@ class GoneTestCase(JournalTestCase):
         self.engine.guard.active = False
         self.turns(5)
         self.assertTrue(self.book.asked.is_set())
-        store.Store(self.conf).add([Record(Kind.PAUSE)])
+        journal.Store(self.conf).add([Record(Kind.PAUSE)])
         self.away.start()
         waiting = self.nova.add_server('w', 8)
         self.turns(5)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Runs migrations on the connection that store.py gives."""
+"""Runs migrations on the connection that journal.py gives."""
 
 from alembic import context
 

@@ -11,7 +11,7 @@ from nova_reaper.act import steps
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.cloud.model import Result
-from nova_reaper.report.store import Kind
+from nova_reaper.report.journal import Kind
 from nova_reaper.tests.act import test_preempt
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes

@@ -12,7 +12,6 @@ from oslo_utils import timeutils
 from nova_reaper.act.attempts import Step
 from nova_reaper.clients import shapes
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper.tests.act import test_recovery
 from nova_reaper.tests import fakes
 
@@ -24,7 +23,7 @@ class RunTimeTestCase(test_recovery.CrashingTestCase):
     limit = {'reaper:max_run_time': '3600'}
 
     def setUp(self) -> None:
-        self.records: list[store.Record] = []
+        self.records: list[journal.Record] = []
         super().setUp()
 
     def new_book(self) -> journal.Journal:

@@ -11,9 +11,9 @@ import fixtures
 
 from nova_reaper.cloud import model
 from nova_reaper import conf
-from nova_reaper.report import store
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import Record
+from nova_reaper.report import journal
+from nova_reaper.report.journal import Kind
+from nova_reaper.report.journal import Record
 from nova_reaper import service
 from nova_reaper.tests.cli import test_commands
 from nova_reaper.tests import fakes
@@ -30,7 +30,7 @@ class JournalTestCase(test_commands.CommandTestCase):
         self.use(self.url)
         made = fakes.configuration()
         made.set_override('connection', self.url, 'database')
-        self.store = store.Store(made)
+        self.store = journal.Store(made)
         self.end = Record(Kind.END, test_history.VICTIM, 'p1', 'v',
                           test_history.WAITER, 'p2', 'h1', 'delete')
         self.store.add([

@@ -15,16 +15,15 @@ from oslo_messaging.notify import _impl_test
 import requests
 
 from nova_reaper.report import journal
-from nova_reaper.report import store
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 
 TIME = '2026-11-22T12:00:00Z'
-NOTICE = store.Record(
-    store.Kind.NOTICE, 's1', 'p1', 's', 'w1', 'p2', 'h1',
+NOTICE = journal.Record(
+    journal.Kind.NOTICE, 's1', 'p1', 's', 'w1', 'p2', 'h1',
     detail={'action': 'delete', 'terminate_at': TIME})
-TOLD = (NOTICE, store.Record(store.Kind.WITHDRAWAL, 's1', 'p1'),
-        store.Record(store.Kind.GIVEN_UP, 'w1', 'p2', result='deadline'))
+TOLD = (NOTICE, journal.Record(journal.Kind.WITHDRAWAL, 's1', 'p1'),
+        journal.Record(journal.Kind.GIVEN_UP, 'w1', 'p2', result='deadline'))
 
 
 class AnnouncerTestCase(tests.TestCase):
@@ -149,7 +148,7 @@ class HookTestCase(tests.TestCase):
 
         self.posts.side_effect = post
 
-    def tell(self, told: store.Record = NOTICE) -> None:
+    def tell(self, told: journal.Record = NOTICE) -> None:
         self.announcer.tell(told)
         done = self.announcer._hook._payloads.all_tasks_done
         with done:
@@ -159,17 +158,17 @@ class HookTestCase(tests.TestCase):
 
     def test_each_kind_is_told(self) -> None:
         book = journal.Journal(self.conf)
-        told = [store.Record(kind, 's1', 'p1') for kind in store.Kind
-                if kind not in store.SWITCHES]
+        told = [journal.Record(kind, 's1', 'p1') for kind in journal.Kind
+                if kind not in journal.SWITCHES]
         book.write(*told)
-        told += [book.switch(kind, 'u', 'x') for kind in store.SWITCHES]
+        told += [book.switch(kind, 'u', 'x') for kind in journal.SWITCHES]
         book.work()
         book.leave()
         self.assertEqual(
             [record.to_dict(True) for record in told],
             [json.loads(call.kwargs['data'])
              for call in self.posts.call_args_list])
-        self.assertEqual(list(store.Kind), [record.kind for record in told])
+        self.assertEqual(list(journal.Kind), [record.kind for record in told])
 
     def test_a_notice(self) -> None:
         self.tell()

@@ -15,8 +15,8 @@ from nova_reaper.cloud import model
 from nova_reaper.report import health
 from nova_reaper.report import http
 from nova_reaper.report import journal
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import Record
+from nova_reaper.report.journal import Kind
+from nova_reaper.report.journal import Record
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 

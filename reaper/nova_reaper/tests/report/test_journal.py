@@ -13,8 +13,8 @@ from oslo_db import exception
 from oslo_utils import timeutils
 
 from nova_reaper.report import journal
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import Record
+from nova_reaper.report.journal import Kind
+from nova_reaper.report.journal import Record
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 

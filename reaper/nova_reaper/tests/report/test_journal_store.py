@@ -14,9 +14,9 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 import sqlalchemy as sa
 
-from nova_reaper.report import store
-from nova_reaper.report.store import Kind
-from nova_reaper.report.store import Record
+from nova_reaper.report import journal
+from nova_reaper.report.journal import Kind
+from nova_reaper.report.journal import Record
 from nova_reaper import tests
 from nova_reaper.tests import fakes
 from nova_reaper.tests.report import databases
@@ -37,7 +37,7 @@ class SQLiteTestCase(tests.TestCase):
         super().setUp()
         self.conf = fakes.configuration()
         self.conf.set_override('connection', self.url(), 'database')
-        self.store = store.Store(self.conf)
+        self.store = journal.Store(self.conf)
 
     def url(self) -> str:
         self.path = os.path.join(
@@ -73,9 +73,9 @@ class SQLiteTestCase(tests.TestCase):
             since=end.at, until=build.at))
         self.assertEqual([end.id], self.ids(limit=1, marker=build.id))
         self.assertEqual([], self.ids(marker=notice.id))
-        self.assertRaises(store.NoSuchMarker, self.ids, marker='x')
+        self.assertRaises(journal.NoSuchMarker, self.ids, marker='x')
         # An ID of another project's record tells nobody that it exists.
-        self.assertRaises(store.NoSuchMarker, self.ids, marker=end.id,
+        self.assertRaises(journal.NoSuchMarker, self.ids, marker=end.id,
                           project='p')
 
     def test_the_project_of_a_withdrawal_is_that_of_the_notice(self) -> None:
@@ -142,7 +142,7 @@ class SQLiteTestCase(tests.TestCase):
         self.addCleanup(engine.dispose)
         found = sa.inspect(engine)
         self.assertEqual(
-            set(store.ROWS.keys()),
+            set(journal.ROWS.keys()),
             {column['name'] for column in found.get_columns('journal')})
         self.assertEqual(
             {('id',)}, {tuple(unique['column_names']) for unique
@@ -163,7 +163,7 @@ class SQLiteTestCase(tests.TestCase):
                 'DROP INDEX journal_for' + (
                     ' ON journal' if engine.dialect.name in
                     ('mysql', 'mariadb') else '')))
-        store.Store(self.conf).add([record(Kind.END)])
+        journal.Store(self.conf).add([record(Kind.END)])
         self.test_the_migrations_make_the_tables()
 
     def test_questions_are_answered_by_an_index(self) -> None:
@@ -230,7 +230,7 @@ class SQLiteTestCase(tests.TestCase):
 
 def _add(conf: cfg.ConfigOpts, added: Record) -> None:
     """Add a record as a process of its own does, with some tries."""
-    mine = store.Store(conf)
+    mine = journal.Store(conf)
     for _ in range(20):
         try:
             mine.add([added])
@@ -253,7 +253,7 @@ class OwnerTestCase(tests.TestCase):
     def open(self) -> None:
         conf = fakes.configuration()
         conf.set_override('connection', f'sqlite:///{self.path}', 'database')
-        self.assertEqual([], store.Store(conf).find())
+        self.assertEqual([], journal.Store(conf).find())
 
     def test_root_gives_a_new_file_to_the_owner_of_the_directory(self) -> None:
         self.useFixture(fixtures.MockPatch('os.stat', return_value=mock.Mock(
