@@ -484,16 +484,12 @@ class Api:
                     'The server of the marker does not wait any more.')
             entries = entries[at + 1:]
         health = self._source.health()
-        body: dict[str, Any] = {
-            'pending': [entry.to_dict(everything, details)
-                        for entry in entries[:limit]],
-            'mode': health.mode.value,
-            'configured_mode': health.configured_mode.value,
-            'as_of': model.time_text(self._source.as_of())}
-        if len(entries) > limit:
-            body['pending_links'] = _next(
-                request, entries[limit - 1].waiting.id)
-        return body
+        return _page(request, 'pending', 'server', limit, [
+            entry.to_dict(everything, details)
+            for entry in entries[:limit + 1]]) | {
+                'mode': health.mode.value,
+                'configured_mode': health.configured_mode.value,
+                'as_of': model.time_text(self._source.as_of())}
 
     def _show(self, request: webob.Request, server: str) -> dict[str, Any]:
         query = _query(request, 'dry_run')
@@ -579,11 +575,7 @@ class Api:
         if not self._may(request, 'pending:show:host', project):
             for item in found:
                 del item['host']
-        body: dict[str, Any] = {'servers': found[:limit]}
-        if len(found) > limit:
-            body['servers_links'] = _next(
-                request, found[limit - 1]['server'])
-        return body
+        return _page(request, 'servers', 'server', limit, found)
 
     def _rehearse(self, request: webob.Request, uuid: str) -> dict[str, Any]:
         _query(request)
@@ -615,11 +607,8 @@ class Api:
         except ValueError as error:
             raise exc.HTTPBadRequest(str(error)) from None
         found = self._ask(lambda: self._book.store.find(**wanted))
-        body: dict[str, Any] = {
-            'history': [item.to_dict(everything) for item in found[:limit]]}
-        if len(found) > limit:
-            body['history_links'] = _next(request, found[limit - 1].id)
-        return body
+        return _page(request, 'history', 'id', limit, [
+            item.to_dict(everything) for item in found])
 
     def _pause(self, request: webob.Request) -> dict[str, Any]:
         kinds = {'PUT': journal.Kind.PAUSE, 'DELETE': journal.Kind.RESUME}
@@ -698,12 +687,20 @@ def _query(request: webob.Request, *known: str) -> dict[str, str]:
     return query
 
 
-def _next(request: webob.Request, marker: str) -> list[dict[str, str]]:
-    """Return the link to the items that follow an item."""
-    query = request.GET.copy()
-    query['marker'] = marker
-    return [{'rel': 'next', 'href': request.path_url + '?' +
-             parse.urlencode(list(query.items()))}]
+def _page(request: webob.Request, key: str, marker: str, limit: int,
+          items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return items under a key, with a link to the next if there are more.
+
+    :param marker: the key of an item that has the marker
+    """
+    body: dict[str, Any] = {key: items[:limit]}
+    if len(items) > limit:
+        query = request.GET.copy()
+        query['marker'] = items[limit - 1][marker]
+        body[f'{key}_links'] = [{
+            'rel': 'next', 'href': request.path_url + '?' +
+            parse.urlencode(list(query.items()))}]
+    return body
 
 
 def _object(body: bytes) -> dict[str, Any]:
