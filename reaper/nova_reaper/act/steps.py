@@ -409,10 +409,6 @@ class Actor:
 
         :returns: None if Placement would not have room enough
         """
-        def fits(victims: Sequence[Victim]) -> bool:
-            return holds.place(
-                request, tree, _ids(victims), current.has) is not None
-
         there = current.left
         least = holds.least(request, tree, _ids(there), current.has)
         if least is None or len(least) == len(there):
@@ -421,12 +417,19 @@ class Actor:
         if self._accepts(current, kept):
             return kept
         # Placement would have room, but a filter refuses the host.
-        kept = there
-        for victim in there:
-            rest = tuple(other for other in kept if other is not victim)
-            if fits(rest) and self._accepts(current, rest):
-                kept = rest
-        return kept
+        return self._without_needless(current, tree, request, there)
+
+    def _without_needless(
+            self, current: Attempt, tree: Sequence[placement.Provider],
+            request: model.Shape, victims: tuple[Victim, ...]
+            ) -> tuple[Victim, ...]:
+        """Leave out each victim without which the host is still accepted."""
+        for victim in victims:
+            rest = tuple(other for other in victims if other is not victim)
+            if holds.place(request, tree, _ids(rest), current.has
+                           ) is not None and self._accepts(current, rest):
+                victims = rest
+        return victims
 
     def _accepts(self, current: Attempt, victims: Sequence[Victim]) -> bool:
         """Return whether Nova's filters accept the host without victims."""
@@ -808,12 +811,7 @@ class Actor:
         request = _request(current, tree)
         if request is None:
             return ()
-        for victim in there:
-            rest = tuple(other for other in there if other is not victim)
-            if holds.place(request, tree, _ids(rest), current.has
-                           ) is not None and self._accepts(current, rest):
-                there = rest
-        return _ids(there)
+        return _ids(self._without_needless(current, tree, request, there))
 
     def _objected(self, current: Attempt) -> Outcome | None:
         """Return the outcome if a victim may not have notice, else None."""
