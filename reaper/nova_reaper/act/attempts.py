@@ -22,7 +22,7 @@ import itertools
 import math
 import time
 from typing import Any
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 from oslo_log import log
@@ -42,6 +42,9 @@ from nova_reaper.report import answers
 from nova_reaper.report import health
 from nova_reaper.report import journal
 from nova_reaper import world
+
+if TYPE_CHECKING:
+    from nova_reaper.act import steps
 
 LOG = log.getLogger(__name__)
 # The name of a job that gives a server up begins so; the server's ID follows.
@@ -370,16 +373,6 @@ class Tally:
             self.projects[project] += 1
 
 
-class Actor(Protocol):
-    """Does the steps of attempts; steps.py has the class."""
-
-    def advance(self, current: Attempt) -> Attempt | Outcome:
-        """Do the next step."""
-
-    def give_up(self, waiting: model.Waiting) -> bool:
-        """Set a server to ERROR; returns whether the server still waited."""
-
-
 class Attempts:
     """Has the actor carry out decisions, as many at a time as options allow.
 
@@ -392,10 +385,10 @@ class Attempts:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: reader.Reader,
-                 known: world.World, forms: shapes.Shapes, actor: Actor,
-                 meters: health.Metrics, book: journal.Journal,
-                 reading: reader.Hosts, runner: reader.Jobs,
-                 read_one: Callable[[str], None],
+                 known: world.World, forms: shapes.Shapes,
+                 actor: 'steps.Actor', meters: health.Metrics,
+                 book: journal.Journal, reading: reader.Hosts,
+                 runner: reader.Jobs, read_one: Callable[[str], None],
                  keep_failed: Callable[[str], None],
                  observe: Callable[[str, model.Decision], None]) -> None:
         self._conf = conf.reaper
