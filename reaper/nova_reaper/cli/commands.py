@@ -3,7 +3,6 @@
 """Defines the commands that need a configuration, and mostly a cloud."""
 
 import argparse
-from collections.abc import Sequence
 from concurrent import futures
 import dataclasses
 import functools
@@ -11,14 +10,12 @@ import getpass
 import json
 import secrets
 import socket
-import sys
 import time
 from typing import Any
 
 from keystoneauth1 import exceptions
 from oslo_config import cfg
 from oslo_utils import timeutils
-import prettytable
 import requests
 
 from nova_reaper.cli import main as main_module
@@ -34,6 +31,7 @@ from nova_reaper.report import journal
 from nova_reaper import service
 from nova_reaper import simulate
 
+_refuse = main_module.refuse
 # The exit codes of "status", as plugins of Nagios have them.
 STATUS_CODES = {'ok': 0, 'degraded': 1, 'failed': 2}
 
@@ -121,12 +119,6 @@ def main(options: argparse.Namespace) -> int:
     except (rest.RequestFailed, exceptions.ClientException,
             ValueError) as error:
         return _refuse(f'The cloud cannot be asked: {error}')
-
-
-def _refuse(why: str, code: int = 2) -> int:
-    """Print why something cannot be done, and return the exit code."""
-    print(why, file=sys.stderr)
-    return code
 
 
 def _connect(conf: cfg.ConfigOpts, meters: health.Metrics
@@ -291,22 +283,18 @@ def _history(conf: cfg.ConfigOpts, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({'history': [item.to_dict(True) for item in found]}))
     else:
-        print(_table(found))
+        print(main_module.table_of(
+            ['Time', 'What', 'Server', 'Name', 'Result', 'For', 'Host', 'Why'],
+            map(_row, found)))
     return 0
 
 
-def _table(found: Sequence[journal.Record]) -> prettytable.PrettyTable:
-    table = prettytable.PrettyTable(
-        ['Time', 'What', 'Server', 'Name', 'Result', 'For', 'Host', 'Why'])
-    table.align = 'l'
-    for item in found:
-        shown = item.to_dict(True)
-        other = item.waiting if item.waiting != item.server else ''
-        table.add_row([
-            shown['at'], item.kind.value, item.server, item.name,
-            item.result or shown['action'] or '', other, item.host,
-            _why(item)])
-    return table
+def _row(item: journal.Record) -> tuple[str, ...]:
+    shown = item.to_dict(True)
+    return (shown['at'], item.kind.value, item.server, item.name,
+            item.result or shown['action'] or '',
+            item.waiting if item.waiting != item.server else '', item.host,
+            _why(item))
 
 
 def _why(item: journal.Record) -> str:

@@ -3,6 +3,8 @@
 """The command line of nova-reaper."""
 
 import argparse
+from collections.abc import Iterable
+from collections.abc import Sequence
 import datetime
 from importlib import metadata
 import io
@@ -94,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
             _give_up(sys.stdout)
         # A reader that has closed the pipe needs no message.
         if not isinstance(error, BrokenPipeError):
-            _tell(f'nova-reaper: {error.strerror or error}')
+            refuse(f'nova-reaper: {error.strerror or error}')
     return 2
 
 
@@ -105,12 +107,12 @@ def _simulate(options: argparse.Namespace) -> int:
                                timeutils.utcnow(True))
         report = _report(cloud, options)
     except simulate.BadInput as error:
-        return _tell(f'nova-reaper simulate: {error}')
+        return refuse(f'nova-reaper simulate: {error}')
     except OSError as error:
-        return _tell(f'nova-reaper simulate: {options.file}: '
+        return refuse(f'nova-reaper simulate: {options.file}: '
                      f'{error.strerror}')
     if sys.stdout is None:
-        return _tell('nova-reaper simulate: there is no standard output')
+        return refuse('nova-reaper simulate: there is no standard output')
     show(report, options.json, cloud)
     return 0
 
@@ -139,14 +141,14 @@ def _report(cloud: simulate.Snapshot, options: argparse.Namespace
     return report
 
 
-def _tell(what: str) -> int:
-    """Write what is wrong to standard error, and return the exit code."""
+def refuse(why: str, code: int = 2) -> int:
+    """Say on standard error why something cannot be done; return the code."""
     if sys.stderr:
         try:
-            print(what, file=sys.stderr, flush=True)
+            print(why, file=sys.stderr, flush=True)
         except OSError:
             _give_up(sys.stderr)
-    return 2
+    return code
 
 
 def _give_up(output: TextIO) -> None:
@@ -173,7 +175,7 @@ def show(report: dict[str, Any], as_json: bool, cloud: simulate.Snapshot
         print(json.dumps(report, indent=2))
         return
     if decisions is not None:
-        print(_table(['Server', 'Verdict', 'Host', 'Victims', 'Reason',
+        print(table_of(['Server', 'Verdict', 'Host', 'Victims', 'Reason',
                       'Detail'], [[
                           named(decision.server), decision.verdict.value,
                           decision.host or '',
@@ -209,14 +211,14 @@ def _course(report: dict[str, Any]) -> str:
         f'Hosts: {report["hosts"]}',
         'Servers: ' + ', '.join(f'{number} {name.replace("_", " ")}'
                                 for name, number in counts.items()),
-        'Utilisation', _table(['From', 'Until', *(
+        'Utilisation', table_of(['From', 'Until', *(
             f'{name} of {amount}, mean / peak'
             for name, amount in capacity.items())], used),
-        'Waits', _table(['Project', 'Shape', 'Servers', 'Median', '90 %',
+        'Waits', table_of(['Project', 'Shape', 'Servers', 'Median', '90 %',
                          'Longest', 'Never'], waits)))
 
 
-def _table(names: list[str], rows: list[list[Any]]) -> str:
+def table_of(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Draw a table; a cell that is a tuple has a line for each item."""
     shown = simulate.printable
     table = prettytable.PrettyTable([shown(name) for name in names])

@@ -63,6 +63,13 @@ class JournalTestCase(test_commands.CommandTestCase):
             code, out, err = self.run_command('history', *wrong)
             self.assertEqual((2, '', 1), (code, out, err.count('\n')))
 
+    def test_names_do_not_tell_a_terminal_what_to_do(self) -> None:
+        self.store.add([Record(Kind.END, test_history.VICTIM, 'p1',
+                               '\x1b[2Jwiped', result='delete')])
+        out = self.run_command('history')[1]
+        self.assertNotIn('\x1b', out)
+        self.assertIn('\\x1b[2Jwiped', out)
+
     def test_the_commands_pause_and_resume(self) -> None:
         code, out, _ = self.run_command('pause', '--reason', 'power')
         pause = self.store.switch()
