@@ -49,7 +49,7 @@ _LONGEST = 300
 _OTHERS = 'others-on-'
 
 
-class BadInput(ValueError):
+class BadInput(Exception):
     """A document that is refused.
 
     :param path: where the wrong value is, as in "hosts[3].name"
@@ -173,19 +173,13 @@ def load(text: str) -> Any:
     :raises BadInput: if it is neither
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
-    except RecursionError:
-        raise BadInput('', 'is nested too deeply')
-    except BadInput:
-        raise
-    except ValueError as error:
-        not_json = error
-    try:
+        try:
+            return json.loads(text, object_pairs_hook=_unique_keys)
+        except ValueError as error:
+            not_json = error
         return yaml.load(text, _Loader)
     except RecursionError:
         raise BadInput('', 'is nested too deeply')
-    except BadInput:
-        raise
     # PyYAML raises errors of the other classes where a tag does not fit the
     # value after it.
     except (yaml.YAMLError, ValueError, AttributeError, ArithmeticError,
@@ -708,12 +702,12 @@ def _ratio(value: Any, path: str) -> float:
 def time_of(value: Any, path: str) -> datetime.datetime:
     """A time of ISO 8601 with its zone."""
     try:
-        result = datetime.datetime.fromisoformat(_text(value, path))
+        result = datetime.datetime.fromisoformat(value)
         if result.tzinfo is None or not (
                 _FIRST_YEAR <= result.year <= _LAST_YEAR):
             raise ValueError
         return result.astimezone(datetime.UTC)
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         raise _has_to_be(
             f'a time with its zone, as "2026-11-22T12:00:00Z", of the years '
             f'{_FIRST_YEAR} to {_LAST_YEAR}', value, path) from None
