@@ -238,56 +238,67 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
     given = _object(document, '', {
         'now': time_of, 'options': _options,
         'hosts': _list_of(_made(model.Host, _HOST)),
-        'shared': _dict_of(_shared),
-        'servers': _list_of(_server), 'waiting': _list_of(_waiting),
-        'arrivals': _list_of(_arrivals)})
+        'shared': _dict_of(_values(_SHARED, 'inventory', 'hosts')),
+        'servers': _list_of(_values(_SERVER, 'id', 'host', 'resources')),
+        'waiting': _list_of(_values(_WAITING, 'id', 'resources')),
+        'arrivals': _list_of(_values(_ARRIVALS, 'id', 'resources'))})
     now, hosts = given.get('now', now), given.get('hosts', [])
+    there, asking, coming = (
+        given.get(key, []) for key in ('servers', 'waiting', 'arrivals'))
     names = _unique('hosts', 'name', [host.name for host in hosts], {})
     hosts = _with_shares(hosts, given.get('shared', {}))
+    run_times = {values['id']: seconds for values in (
+        *there, *asking, *coming)
+        if (seconds := values.pop('run_time', None))}
+    actions = {values['id']: action for values in (*asking, *coming)
+               if (action := values.pop('action', None))}
     below = {host.name: {one.name for one in host.providers} for host in hosts}
-    servers: list[model.Server] = []
-    run_times: dict[str, int] = {}
-    for at, (server, run_time) in enumerate(given.get('servers', ())):
+    servers = [model.Server(**values) for values in there]
+    for at, server in enumerate(servers):
         if server.host not in names:
             raise BadInput(f'servers[{at}].host',
                            f'there is no host "{server.host}"')
         for name in server.providers.keys() - below[server.host]:
             raise BadInput(f'servers[{at}].providers.{name}', 'is no provider '
                            f'of the host "{server.host}"')
-        servers.append(server)
-        if run_time:
-            run_times[server.id] = run_time
     ids = _unique('servers', 'id', [server.id for server in servers], {})
-    waiting: list[model.Waiting] = []
-    arrivals: list[Arrivals] = []
-    refusals, actions = {}, {}
+    refusals = {}
     classes = {name for host in hosts for name in host.below}
-    for values, shape, refused, course in (
-            *given.get('waiting', ()), *given.get('arrivals', ())):
-        item = model.Waiting(**values | {
-            'shape': shape_of(**shape, below=classes),
-            'created_at': values.get('created_at') or now})
-        if 'every' in course:
-            if item.created_at < now:
-                raise BadInput(
-                    f'arrivals[{len(arrivals)}].at', 'has to be no time '
-                    f'before {model.time_text(now)}, the time of the cloud')
-            arrivals.append(Arrivals(item, course['count'], course['every']))
-        else:
-            waiting.append(item)
+
+    def asked(values: dict[str, Any], at: datetime.datetime | None
+              ) -> model.Waiting:
+        refused: dict[str, str] = values.pop('refused_by', {})
+        shape = {name: values.pop(name) for name in _SHAPE if name in values}
+        if values.get('shelved'):
+            shape['fill_only'] = True
+        shape['key'] = str(sorted(refused.items())) if refused else ''
+        values.setdefault('failures', max(values.get('attempts', 0) - 1, 0))
+        values.setdefault('failed_at', values.get('last_attempt'))
+        item = model.Waiting(**values, shape=shape_of(**shape, below=classes),
+                             created_at=at or now)
         if refused:
             refusals[item.shape] = refused
-        if course['run_time']:
-            run_times[item.id] = course['run_time']
-        if course['action']:
-            actions[item.id] = course['action']
+        return item
+
+    waiting = [asked(values, values.pop('created_at', None))
+               for values in asking]
+    arrivals: list[Arrivals] = []
+    for at, values in enumerate(coming):
+        every, count = values.pop('every', None), values.pop('count', None)
+        item = asked(values, values.pop('at', None))
+        if item.created_at < now:
+            raise BadInput(
+                f'arrivals[{at}].at', 'has to be no time before '
+                f'{model.time_text(now)}, the time of the cloud')
+        arrivals.append(Arrivals(item, count if every else count or 1,
+                                 every or 0))
     ids = _unique('waiting', 'id', [item.id for item in waiting], ids)
-    coming = {item.first.id: at for at, item in enumerate(arrivals)}
+    first = {item.first.id: at for at, item in enumerate(arrivals)}
     for name, path in ids.items():
         found = re.fullmatch('(.*)-[1-9][0-9]*', name, re.DOTALL)
-        if found and found[1] in coming:
+        if found and found[1] in first:
             raise BadInput(
-                f'arrivals[{coming[found[1]]}].id', 'the ID of a server that '
+                f'arrivals[{first[found[1]]}].id', 'the ID of a server that '
                 f'comes may be "{name}", which is that of {path} already')
     _unique('arrivals', 'id', [item.first.id for item in arrivals], ids)
     return Snapshot(
@@ -586,6 +597,11 @@ def _object(value: Any, path: str, table: Table,
     return result
 
 
+def _values(table: Table, *needed: str) -> Read[dict[str, Any]]:
+    """What reads the values of the keys of an object."""
+    return lambda value, path: _object(value, path, table, needed)
+
+
 def _made(kind: type[Any], table: Table) -> Read[Any]:
     """What makes a data class of an object, by the defaults of the class."""
     needed = [field.name for field in dataclasses.fields(kind)
@@ -761,12 +777,7 @@ def _inventory(value: Any, path: str) -> model.Inventory:
 
 def _providers(value: Any, path: str) -> tuple[model.Provider, ...]:
     return tuple(model.Provider(name, **values) for name, values in _dict_of(
-        lambda one, at: _object(one, at, _PROVIDER, ('inventory',)))(
-            value, path).items())
-
-
-def _shared(value: Any, path: str) -> dict[str, Any]:
-    return _object(value, path, _SHARED, ('inventory', 'hosts'))
+        _values(_PROVIDER, 'inventory'))(value, path).items())
 
 
 def _group(value: Any, path: str) -> model.Group:
@@ -775,45 +786,6 @@ def _group(value: Any, path: str) -> model.Group:
         raise BadInput(f'{path}.resources', 'has to have an amount that is '
                        'not 0')
     return group
-
-
-def _server(value: Any, path: str) -> tuple[model.Server, int | None]:
-    """A server and its run time."""
-    values = _object(value, path, {**_SERVER, 'run_time': _RUN_TIME},
-                     ('id', 'host', 'resources'))
-    run_time = values.pop('run_time', None)
-    return model.Server(**values), run_time
-
-
-# The arguments of a model.Waiting and of its shape, which filter refuses which
-# host, and what is to come.
-_Asked = tuple[dict[str, Any], dict[str, Any], dict[str, str], dict[str, Any]]
-
-
-def _arrivals(value: Any, path: str) -> _Asked:
-    values = _object(value, path, _ARRIVALS, ('id', 'resources'))
-    every, count = values.pop('every', None), values.pop('count', None)
-    values['created_at'] = values.pop('at', None)
-    asked = _asked(values)
-    asked[-1].update(every=every or 0, count=count if every else count or 1)
-    return asked
-
-
-def _waiting(value: Any, path: str) -> _Asked:
-    return _asked(_object(value, path, {**_WAITING, **_COURSE},
-                          ('id', 'resources')))
-
-
-def _asked(values: dict[str, Any]) -> _Asked:
-    refused: dict[str, str] = values.pop('refused_by', {})
-    shape = {name: values.pop(name) for name in _SHAPE if name in values}
-    if values.get('shelved'):
-        shape['fill_only'] = True
-    shape['key'] = str(sorted(refused.items())) if refused else ''
-    values.setdefault('failures', max(values.get('attempts', 0) - 1, 0))
-    values.setdefault('failed_at', values.get('last_attempt'))
-    course = {name: values.pop(name, None) for name in _COURSE}
-    return values, shape, refused, course
 
 
 def shape_of(resources: Mapping[str, int], below: Collection[str],
@@ -869,6 +841,7 @@ def _option(option: cfg.Opt) -> Read[Any]:
 _NAMES = _set_of(_plain_name)
 _EXPRESSIONS = _set_of(_expression)
 _WHEN = _or_null(time_of)
+_SECONDS = _or_null(_count(1, model.MAX_SECONDS))
 _INVENTORY: Table = {
     'total': _count(), 'reserved': _count(), 'allocation_ratio': _ratio,
     'min_unit': _count(1), 'max_unit': _count(1), 'step_size': _count(1)}
@@ -886,7 +859,8 @@ _COMMON: Table = {
 _SERVER: Table = {
     'id': _name, 'host': _name, **_ASKED, **_COMMON, 'launched_at': _WHEN,
     'last_ended_at': _WHEN, 'action': _word(model.Action), 'locked': _flag,
-    'busy': _flag, 'providers': _dict_of(_dict_of(_count()))}
+    'busy': _flag, 'providers': _dict_of(_dict_of(_count())),
+    'run_time': _SECONDS}
 _GROUP: Table = {'resources': _dict_of(_count()), 'required': _EXPRESSIONS}
 _SHAPE: Table = {
     **_ASKED, 'required': _EXPRESSIONS, 'member_of': _EXPRESSIONS,
@@ -898,20 +872,18 @@ _WAITING: Table = {
     'failed_at': _WHEN, 'reason': _or_null(_word(model.Reason)),
     'pending_timeout': _or_null(_count(0, model.MAX_SECONDS)),
     'shelved': _flag, 'asked': _flag, 'wait': _or_null(_word(model.Wait)),
-    'refused_by': _dict_of(_name)}
-# What happens to a server after the time of the cloud.
-_RUN_TIME = _or_null(_count(1, model.MAX_SECONDS))
-_COURSE: Table = {'run_time': _RUN_TIME, 'action': _word(model.Action)}
+    'refused_by': _dict_of(_name), 'run_time': _SECONDS,
+    'action': _word(model.Action)}
 _ARRIVALS: Table = {
     **{name: read for name, read in _WAITING.items() if name not in (
         'created_at', 'attempts', 'last_attempt', 'failures', 'failed_at',
         'reason', 'shelved')},
-    **_COURSE, 'at': _WHEN, 'count': _or_null(_count(1)),
-    'every': _or_null(_count(1, model.MAX_SECONDS))}
+    'at': _WHEN, 'count': _or_null(_count(1)), 'every': _SECONDS}
 
 
 # Keys that a document has only where the value is not the default.
 _OF_SERVER = [name for name in _SERVER
-              if name not in ('id', 'host', 'resources')]
+              if name not in ('id', 'host', 'resources', 'run_time')]
 _OF_WAITING = [name for name in _WAITING if name not in (
-    'id', *_SHAPE, 'created_at', 'failures', 'refused_by')]
+    'id', *_SHAPE, 'created_at', 'failures', 'refused_by', 'run_time',
+    'action')]
