@@ -368,10 +368,6 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
     servers (holds, migrations, what Placement alone knows of) becomes a server
     that is not preemptible.
     """
-    def course(uuid: str) -> dict[str, int]:
-        return ({'run_time': cloud.run_times[uuid]}
-                if uuid in cloud.run_times else {})
-
     shared: dict[str, tuple[model.Provider, list[str]]] = {}
     for host in cloud.hosts:
         for one in host.providers:
@@ -384,20 +380,19 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             'name': host.name,
             **_differing(host, model.Host(host.name, {}),
                          'aggregates', 'traits', 'disabled'),
-            **({'providers': {one.name: _of_provider(one) for one in below}}
-               if (below := [one for one in host.providers if not one.shared])
-               else {}),
+            **_present(providers={
+                one.name: _of_provider(one) for one in host.providers
+                if not one.shared}),
             'inventory': _of_inventory(host.inventory)}
             for host in cloud.hosts],
-        **({'shared': {
+        **_present(shared={
             name: _of_provider(one) | {'hosts': hosts}
-            for name, (one, hosts) in sorted(shared.items())}}
-            if shared else {}),
+            for name, (one, hosts) in sorted(shared.items())}),
         'servers': [{
             'id': server.id, 'host': server.host,
             'resources': dict(server.resources),
             **_differing(server, model.Server('', '', {}), *_OF_SERVER),
-            **course(server.id)}
+            **_present(run_time=cloud.run_times.get(server.id))}
             for server in map(_of_known, itertools.chain(
                 cloud.servers, _others(cloud)))],
         'waiting': [{
@@ -406,9 +401,8 @@ def to_document(cloud: Snapshot) -> dict[str, Any]:
             **_differing(waiting, model.Waiting(
                 '', model.Shape(()), cloud.now), *_OF_WAITING),
             **({'failures': waiting.failures} if waiting.attempts > 1 else {}),
-            **({'refused_by': dict(cloud.refusals[waiting.shape])}
-               if cloud.refusals.get(waiting.shape) else {}),
-            **course(waiting.id)}
+            **_present(refused_by=dict(cloud.refusals.get(waiting.shape, {})),
+                       run_time=cloud.run_times.get(waiting.id))}
             for waiting in cloud.waiting]}
 
 
@@ -433,21 +427,16 @@ def _of_known(server: model.Server) -> model.Server:
 def of_shape(shape: model.Shape) -> dict[str, Any]:
     """The keys of a server that waits which describe its shape."""
     spread = shape.spread or model.Group(shape.resources)
-    written = {
+    return {
         'resources': dict(spread.resources),
         **_differing(dataclasses.replace(
             shape, required=shape.required | spread.required),
-            model.Shape(()), 'required', 'member_of', 'host', 'fill_only')}
-    if shape.devices:
-        written['devices'] = dict(shape.devices)
-    if shape.groups:
-        written['groups'] = [{
+            model.Shape(()), 'required', 'member_of', 'host', 'fill_only'),
+        **_present(devices=dict(shape.devices), groups=[{
             'resources': dict(group.resources),
             **_differing(group, model.Group(()), 'required')}
-            for group in shape.groups]
-    if shape.isolate:
-        written['group_policy'] = 'isolate'
-    return written
+            for group in shape.groups],
+            group_policy='isolate' if shape.isolate else None)}
 
 
 def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
@@ -483,10 +472,9 @@ def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
             other(host): name for host, name in by_host.items()}}
     shared = {other(name): value | {
         'hosts': list(map(other, value['hosts'])),
-        **({'aggregates': sorted(map(other, value['aggregates']))}
-           if 'aggregates' in value else {})}
+        **_present(aggregates=sorted(map(other, value.get('aggregates', ()))))}
         for name, value in document.get('shared', {}).items()}
-    return document | ({'shared': shared} if shared else {}) | {
+    return document | _present(shared=shared) | {
         items: [{name: hide[name](value) if name in hide else value
                  for name, value in item.items()} for item in document[items]]
         for items in ('hosts', 'servers', 'waiting')}
@@ -498,6 +486,11 @@ def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:
             for name in names or [field.name for field
                                   in dataclasses.fields(value)]
             if getattr(value, name) != getattr(default, name)}
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    """Those of some values that a document has, which are not empty."""
+    return {name: value for name, value in values.items() if value}
 
 
 def _written(value: Any) -> Any:
