@@ -71,7 +71,9 @@ OFF_HOST = frozenset({'SHELVED_OFFLOADED', 'DELETED', 'SOFT_DELETED'})
 # their cell does not answer nova-scheduler.
 SCHEDULER = 'nova-scheduler'
 
-_ACTIONS = frozenset(model.Action)
+# The values that properties have, by their words.
+_FLAGS = {'true': True, 'false': False}
+_ACTIONS = {word.value: word for word in model.Action}
 _WAITS = {word.value: word for word in model.Wait}
 # A query asks for a trait by a prefix of the trait's name: the prefix for each
 # value of trait:NAME in a flavor, and the traits for each value of
@@ -92,23 +94,6 @@ def _warn_once(what: str, value: str, wanted: str) -> None:
                 what, value, wanted)
 
 
-def _first(flavor: nova.Flavor, names: Sequence[str], words: Collection[str]
-           ) -> str | None:
-    """Return the first value of some properties that is one of the words.
-
-    :returns: in lower case; None if there is no such property
-    """
-    for name in names:
-        value = flavor.extra_specs.get(name)
-        word = (value or '').strip().lower()
-        if word in words:
-            return word
-        if value is not None:
-            _warn_once(f'{name} of flavor {flavor.name}', value,
-                       ' or '.join(sorted(words, reverse=True)))
-    return None
-
-
 def is_preemptible(flavor: nova.Flavor) -> bool:
     """Return whether the operator lets servers of the flavor be ended.
 
@@ -116,7 +101,7 @@ def is_preemptible(flavor: nova.Flavor) -> bool:
     protects the servers.
     """
     names = [name for name in PREEMPTIBLE if name in flavor.extra_specs]
-    return _first(flavor, names[:1], ('true', 'false')) == 'true'
+    return bool(_word(names[:1], flavor, {}, _FLAGS, 'true or false'))
 
 
 def _whole(value: str, lowest: int) -> int | None:
@@ -128,27 +113,37 @@ def _whole(value: str, lowest: int) -> int | None:
     return None
 
 
-def _said(name: str, flavor: nova.Flavor, project: Mapping[str, str],
-          read: Callable[[str], T | None], wanted: str) -> T | None:
+def _said(names: Sequence[str], flavor: nova.Flavor,
+          project: Mapping[str, str], read: Callable[[str], T | None],
+          wanted: str) -> T | None:
     """Return the value by flavor, else by project, None if neither has one.
 
+    :param names: of the property, the first that is set goes first
     :param read: reads a value; returns None for a value that counts as not set
     :param wanted: what the value has to be
     """
-    for where, values in ((f'flavor {flavor.name}', flavor.extra_specs),
-                          ('a project', project)):
-        value = values.get(name)
-        if value is None:
-            continue
-        if (found := read(value)) is not None:
-            return found
-        _warn_once(f'{name} of {where}', value, wanted)
+    for name in names:
+        for where, values in ((f'flavor {flavor.name}', flavor.extra_specs),
+                              ('a project', project)):
+            value = values.get(name)
+            if value is None:
+                continue
+            if (found := read(value)) is not None:
+                return found
+            _warn_once(f'{name} of {where}', value, wanted)
     return None
+
+
+def _word(names: Sequence[str], flavor: nova.Flavor,
+          project: Mapping[str, str], words: Mapping[str, T], wanted: str
+          ) -> T | None:
+    return _said(names, flavor, project, lambda value: words.get(
+        value.strip().lower()), wanted)
 
 
 def _number(name: str, flavor: nova.Flavor, project: Mapping[str, str],
             lowest: int) -> int | None:
-    return _said(name, flavor, project, lambda value: _whole(value, lowest),
+    return _said([name], flavor, project, lambda value: _whole(value, lowest),
                  f'a number from {lowest} to {model.MAX_INT}')
 
 
@@ -192,8 +187,7 @@ def wait(server: nova.NovaServer, project: Mapping[str, str]
     said = server.metadata.get(WAIT, '').strip().lower()
     if said in ('true', 'false'):
         return model.Wait.ALL if said == 'true' else model.Wait.NEVER
-    return _said(WAIT, server.flavor, project, lambda value: _WAITS.get(
-        value.strip().lower()), 'asked, all or never')
+    return _word([WAIT], server.flavor, project, _WAITS, 'asked, all or never')
 
 
 def action(server: nova.NovaServer, most: int) -> model.Action:
@@ -206,14 +200,13 @@ def action(server: nova.NovaServer, most: int) -> model.Action:
     :param most: owners may have a server shelved that has up to so many GB of
         the host's disk
     """
-    said = _first(server.flavor, ACTIONS, _ACTIONS)
+    said = _word(ACTIONS, server.flavor, {}, _ACTIONS, 'shelve or delete')
     if said is None:
-        said = server.metadata.get(ACTION)
-        if said == model.Action.SHELVE and local_disk(server) > most:
+        said = _ACTIONS.get(server.metadata.get(ACTION, ''))
+        if said is model.Action.SHELVE and local_disk(server) > most:
             said = None
-    if said in _ACTIONS:
-        return model.Action(said)
-    return model.Action.DELETE if server.image else model.Action.SHELVE
+    return said or (
+        model.Action.DELETE if server.image else model.Action.SHELVE)
 
 
 def has_asked(server: nova.NovaServer) -> bool:
