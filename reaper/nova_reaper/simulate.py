@@ -619,19 +619,25 @@ def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
     return seen
 
 
-def _mapping(value: Any, path: str) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise _has_to_be('an object', value, path)
-    return value
+def _only(wanted: str, is_right: Callable[[Any], bool]) -> Read[Any]:
+    """What reads a value as it is, and refuses all that is not right."""
+    def read(value: Any, path: str) -> Any:
+        if not is_right(value):
+            raise _has_to_be(wanted, value, path)
+        return value
+    return read
+
+
+_flag = _only('true or false', lambda value: isinstance(value, bool))
+_list = _only('a list', lambda value: isinstance(value, list))
+_mapping = _only('an object', lambda value: isinstance(value, dict))
 
 
 def _list_of(read: Read[T]) -> Read[list[T]]:
     """What reads a list of something."""
-    def read_list(value: Any, path: str) -> list[T]:
-        if not isinstance(value, list):
-            raise _has_to_be('a list', value, path)
-        return [read(one, f'{path}[{at}]') for at, one in enumerate(value)]
-    return read_list
+    return lambda value, path: [
+        read(one, f'{path}[{at}]')
+        for at, one in enumerate(_list(value, path))]
 
 
 def _set_of(read: Read[T]) -> Read[frozenset[T]]:
@@ -641,10 +647,9 @@ def _set_of(read: Read[T]) -> Read[frozenset[T]]:
 
 def _dict_of(read: Read[T]) -> Read[dict[str, T]]:
     """What reads an object whose keys are names."""
-    def read_dict(value: Any, path: str) -> dict[str, T]:
-        return {_name(key, f'{path}.{key}'): read(one, f'{path}.{key}')
-                for key, one in _mapping(value, path).items()}
-    return read_dict
+    return lambda value, path: {
+        _name(key, f'{path}.{key}'): read(one, f'{path}.{key}')
+        for key, one in _mapping(value, path).items()}
 
 
 def _or_null(read: Read[T]) -> Read[T | None]:
@@ -670,21 +675,10 @@ def _name(value: Any, path: str) -> str:
     return result
 
 
-def _flag(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise _has_to_be('true or false', value, path)
-    return value
-
-
 def _count(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
     """What reads a whole number, which neither true nor 1.0 is."""
-    def read_count(value: Any, path: str) -> int:
-        if (isinstance(value, bool) or not isinstance(value, int) or
-                not least <= value <= most):
-            raise _has_to_be(f'a whole number from {least} to {most}', value,
-                             path)
-        return value
-    return read_count
+    return _only(f'a whole number from {least} to {most}', lambda value: (
+        type(value) is int and least <= value <= most))
 
 
 def number_of(text: str | None, path: str, least: int, most: int
@@ -700,12 +694,8 @@ def number_of(text: str | None, path: str, least: int, most: int
         int(text) if re.fullmatch('[0-9]{1,20}', text) else text, path)
 
 
-def _ratio(value: Any, path: str) -> float:
-    """A number that is not negative."""
-    if (isinstance(value, bool) or not isinstance(value, int | float) or
-            not 0 <= value <= model.MAX_INT):
-        raise _has_to_be(f'a number from 0 to {model.MAX_INT}', value, path)
-    return float(value)
+_ratio = _only(f'a number from 0 to {model.MAX_INT}', lambda value: (
+    type(value) in (int, float) and 0 <= value <= model.MAX_INT))
 
 
 def time_of(value: Any, path: str) -> datetime.datetime:
@@ -724,12 +714,8 @@ def time_of(value: Any, path: str) -> datetime.datetime:
 
 def _one_of(choices: Collection[str]) -> Read[str]:
     """What reads one of some words."""
-    def read_one_of(value: Any, path: str) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise _has_to_be('one of ' + ', '.join(
-                f'"{one}"' for one in choices), value, path)
-        return value
-    return read_one_of
+    return _only('one of ' + ', '.join(f'"{one}"' for one in choices),
+                 lambda value: isinstance(value, str) and value in choices)
 
 
 def _word(kind: type[E]) -> Read[E]:
