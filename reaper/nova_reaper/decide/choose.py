@@ -477,7 +477,6 @@ class Planner:
         self._options = options
         self.ends: collections.deque[End] = collections.deque()
         self._reserved: tuple[str, str] | None = None
-        self._seen: set[str] = set()
         self._told: dict[model.Demand, int] = {}
 
     def use(self, options: model.Options) -> None:
@@ -504,16 +503,12 @@ class Planner:
             # The queue may pass over the projects of all its servers.
             waiting = self.queue.pop(now, asleep=everybody)
         waiting = waiting or self.queue.pop(now, asleep=everybody)
-        while waiting and waiting.id in self._seen:
-            # The room that another server left over has woken the demand.
-            waiting = self.queue.pop(now, asleep=True)
         if waiting is None:
             return None
         seen, demand = self.index.version, waiting.demand
         slept = None if self._options.reserve else self.queue.slept(demand)
         decision = None
         if everybody:
-            self._seen.add(waiting.id)
             known = self.queue.asleep(demand)
             # Decisions since then may have changed why the demand sleeps.
             if known is not None and self._told.get(demand) == seen:
@@ -536,7 +531,10 @@ class Planner:
             self._wait(waiting, decision, seen, now)
         else:
             self._plan(waiting, decision, now)
-        if not everybody:
+        if everybody:
+            # The room that another server leaves over may wake the demand.
+            self.queue.take_out(waiting.id)
+        else:
             self.queue.hide(demand)
         return waiting, decision
 

@@ -220,7 +220,6 @@ class Line:
 
     :ivar level: shelved servers come after all others, and the higher priority
         before the lower
-    :ivar parked: the servers that are tried only after the demand wakes up
     :ivar shown: the place at which the queue looks for the line, None if the
         queue does not look for it
     """
@@ -229,7 +228,6 @@ class Line:
     project: str
     demand: model.Demand
     places: list[Place] = dataclasses.field(default_factory=list)
-    parked: list[Place] = dataclasses.field(default_factory=list)
     shown: Place | None = None
 
 
@@ -516,8 +514,7 @@ class Queue:
 
         The server is out until it is given back, put to sleep or discarded.
 
-        :param asleep: whether to return also servers whose demand sleeps; they
-            are not taken out
+        :param asleep: whether to return also servers whose demand sleeps
         """
         self._release(now)
         if self._ordered != self.share.version:
@@ -539,20 +536,19 @@ class Queue:
                 item = self._items[place[2]]
                 line = item.line
                 assert line
-                sleeps = line.demand in self._sleeping.sleeps
-                if sleeps and not asleep:
+                if line.demand in self._sleeping.sleeps and not asleep:
                     # The queue looks for the line again when the demand wakes.
                     self._show(line, None)
                     continue
-                if sleeps:
-                    del line.places[0]
-                    bisect.insort(line.parked, place)
-                    self._note(line)
-                else:
-                    self._leave(item)
-                    item.out = True
+                self.take_out(item.waiting.id)
                 return item.waiting
         return None
+
+    def take_out(self, server: str) -> None:
+        """Have a server of the queue not tried until it is given back."""
+        item = self._items[server]
+        self._leave(item)
+        item.out = True
 
     def next_time(self) -> datetime.datetime | None:
         """Return when time alone may have a server tried next, or None."""
@@ -625,7 +621,7 @@ class Queue:
             heapq.heappush(self._alarms,
                            (until, next(self._arrivals), demand))
         if item and item.line is None:
-            bisect.insort(self._stand(item, waiting).parked, item.place)
+            bisect.insort(self._stand(item, waiting).places, item.place)
         return True
 
     def hide(self, demand: model.Demand) -> None:
@@ -693,9 +689,8 @@ class Queue:
     def _rank_of(self, column: int) -> Rank | None:
         """Return the rank of the first server of a demand, None if none."""
         lines = self._lines.get(self._sleeping.demands[column], {})
-        return min(((line.level, self.share.of(line.project), min(
-            [*line.places[:1], *line.parked[:1]]))
-            for line in lines.values()), default=None)
+        return min(((line.level, self.share.of(line.project), line.places[0])
+                    for line in lines.values()), default=None)
 
     def _wake_next(self) -> bool:
         """Wake a demand for each host that could help; return whether any."""
@@ -757,9 +752,6 @@ class Queue:
         if self._sleeping.pop(demand) is None:
             return
         for line in list(self._lines.get(demand, {}).values()):
-            if line.parked:
-                line.places = sorted(line.places + line.parked)
-                line.parked = []
             self._note(line)
 
     def wake_shapes(self, shapes: Collection[model.Shape]) -> None:
@@ -827,14 +819,13 @@ class Queue:
         if due is not None:
             _remove(self._later, (due, item.arrival, item.waiting.id))
         if line:
-            if not _remove(line.places, item.place):
-                line.parked.remove(item.place)
+            _remove(line.places, item.place)
             self._note(line)
 
     def _note(self, line: Line) -> None:
         """Show a line where its first server stands; drop an empty line."""
         self._show(line, line.places[0] if line.places else None)
-        if not line.places and not line.parked:
+        if not line.places:
             lines = self._lines.get(line.demand, {})
             lines.pop((*line.level, line.project), None)
             if not lines:
