@@ -702,19 +702,21 @@ class Attempts:
                  current.waiting.name, current.host, outcome.result.value,
                  outcome.detail)
         if not current.for_another:
-            self._finish_alone(outcome, decision, now)
-            return
-        missed = self._count(outcome)
+            self._reader.avoid((server,), 0)
         # The next decision comes before the host is read.
         self._world.avoid(current.host, outcome.avoided,
                           self._conf.stuck_exclusion)
+        if decision:
+            # The victims that did end are counted below.
+            self._world.planner.drop_ends(decision)
+        if not current.for_another:
+            self._finish_alone(outcome, now)
+            return
+        missed = self._count(outcome)
         if current.asked_at or current.ended:
             self._book.write(record_of(
                 current, outcome.result.value, outcome.detail, missed=missed,
                 reason=outcome.reason, failed=outcome.cause in world.OWN))
-        if decision:
-            # The victims that did end are counted below.
-            self._world.planner.drop_ends(decision)
         if outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT):
             # The plan counts until the host has been read again.
             self._world.discard(server, planned=True)
@@ -741,15 +743,9 @@ class Attempts:
         # If the attempt failed, the index may be wrong about the host.
         self._hosts.read(current.host, outcome.result != Result.ACTIVE)
 
-    def _finish_alone(self, outcome: Outcome, decision: model.Decision | None,
-                      now: datetime.datetime) -> None:
+    def _finish_alone(self, outcome: Outcome, now: datetime.datetime) -> None:
         """Take note of the outcome of an attempt that makes no room."""
         current = outcome.attempt
-        self._reader.avoid((current.id,), 0)
-        self._world.avoid(current.host, outcome.avoided,
-                          self._conf.stuck_exclusion)
-        if decision:
-            self._world.planner.drop_ends(decision)
         if not current.rehearsal:
             self._count_ends(current.victims, now)
         if outcome.result is Result.CONFLICT:
