@@ -79,10 +79,7 @@ class Probe:
         :param room_by: says by when there will be room for a server; called
             under the lock
         """
-        self._known = engine.world
-        self._source = engine.source
-        self._shapes = engine.forms
-        self._lock = engine.lock
+        self._engine = engine
         self._list_interval = list_interval
         self._project = project
         self._asked = asked
@@ -128,7 +125,7 @@ class Probe:
 
     def _ask(self) -> None:
         """Find out what the servers would ask for."""
-        source, asked = self._source, self._asked
+        source, asked = self._engine.source, self._asked
         flavor = source.nova.find_flavor(asked['flavor'], self._project)
         if flavor is None:
             raise Refused(NO_FLAVOR)
@@ -140,9 +137,9 @@ class Probe:
             self._requests, _ = self._judge(list(source.hypervisors)[:1])
         except rest.BadRequest as error:
             raise Refused(error.message) from None
-        with self._lock:
+        with self._engine.lock:
             classes = [name for name, total
-                       in self._known.index.totals().items() if total]
+                       in self._engine.world.index.totals().items() if total]
         # If Nova refuses every host, it does not say what to ask for.
         answer = shapes.answer_for(
             server, self._requests or (shapes.query(server),),
@@ -151,7 +148,7 @@ class Probe:
         # While no server that waits asks for what providers below hosts have,
         # nobody reads these providers.
         self._is_known = not answer.is_below or source.trees is not None
-        self._shapes.keep_unsaved(server, answer)
+        self._engine.forms.keep_unsaved(server, answer)
         if self._requests:
             self._offered = source.read_room(answer.requests[0])
             source.read_having(answer.shape.expressions)
@@ -161,17 +158,18 @@ class Probe:
 
     def _learn(self) -> None:
         """Put what the reader has learnt; the engine goes on between hosts."""
-        learning = self._known.learn()
+        learning = self._engine.world.learn()
         more = True
         while more:
-            with self._lock:
+            with self._engine.lock:
                 more = next(learning, self) is not self
 
     def _decide(self) -> list[model.Decision]:
         decisions = []
         self.room_by = None
         end = time.perf_counter() + LONGEST
-        with self._lock, contextlib.closing(self._known.planner.would(
+        planner = self._engine.world.planner
+        with self._engine.lock, contextlib.closing(planner.would(
                 self.waiting, self._offered, self._refused, self._now
                 )) as would:
             for decision in itertools.islice(would, self._asked['count']):
