@@ -138,10 +138,6 @@ class Slots:
             if server is not None:
                 self.safe_until[at] = self._safe_until(server)
 
-    def add_class(self) -> None:
-        """Add an array for one resource class more."""
-        self.amounts.append(np.zeros(len(self.servers), np.int32))
-
     def segment(self, row: int) -> slice:
         """Return the slots of the servers of a host."""
         start, count, _size = self._segments.get(row, (0, 0, 0))
@@ -211,7 +207,10 @@ class Slots:
             start, self._end = self._end, self._end + size
             if self._end > len(self.servers):
                 # A decision reads whole arrays: few slots are empty.
-                self._resize(max(1024, self._end + self._end // 8))
+                more = max(1024, self._end + self._end // 8) - len(
+                    self.servers)
+                self._change(lambda array: wider(array, len(array) + more))
+                self.servers += [None] * more
             self.host_of[start:self._end] = row
         self.servers[start:start + size] = [None] * size
         self._segments[row] = start, len(servers), size
@@ -296,10 +295,6 @@ class Slots:
                      'launched', 'safe_until', 'endable', 'preemptible',
                      'ends'):
             setattr(self, name, function(getattr(self, name)))
-
-    def _resize(self, size: int) -> None:
-        self._change(lambda array: wider(array, size))
-        self.servers.extend([None] * (size - len(self.servers)))
 
     def _compact(self) -> None:
         """Close the gaps of hosts that have outgrown their slots."""
@@ -738,7 +733,7 @@ class Index:
         # the shapes stand in the order in which they were asked for last.
         self._masks: dict[model.Shape, Bools] = {}
         for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
-            self._add_class(name)
+            self._column(name)
 
     def put(self, host: model.Host,
             servers: Iterable[model.Server] = ()) -> int:
@@ -1163,17 +1158,16 @@ class Index:
     def _column(self, name: str) -> int:
         """Return the number of a class, and add the class if it is new."""
         if name not in self.classes:
-            self._add_class(name)
+            self.classes[name] = len(self.classes)
+            if not name.startswith(_COMMON):
+                self.scarce[name] = self.classes[name]
+            for columns, fill in self._columns:
+                lines = (TOP,) if columns is self.largest else ()
+                columns.append(
+                    np.full((*lines, len(self.hosts)), fill, np.int64))
+            self.slots.amounts.append(
+                np.zeros(len(self.slots.servers), np.int32))
         return self.classes[name]
-
-    def _add_class(self, name: str) -> None:
-        self.classes[name] = len(self.classes)
-        if not name.startswith(_COMMON):
-            self.scarce[name] = self.classes[name]
-        for columns, fill in self._columns:
-            lines = (TOP,) if columns is self.largest else ()
-            columns.append(np.full((*lines, len(self.hosts)), fill, np.int64))
-        self.slots.add_class()
 
 
 def _when_empty(host: model.Host) -> object:
