@@ -153,7 +153,9 @@ class Actor:
         if current.held or current.unsure:
             # The answer to the write of the hold may have been lost.
             held = self._holds.find(current.id, current.provider)
-            if held and self._is_whole(current, held):
+            if held and any(
+                    held.covers(shapes.shape(request, '', {}).resources)
+                    for request in current.requests):
                 return current.at(Step.REBUILD, held=held)
             # A hold of a part of the room is in the way of the whole hold.
             self._holds.release(current.id, current.provider)
@@ -196,13 +198,6 @@ class Actor:
                                'held for it.', model.Reason.UNKNOWN)
             return _unsure(current, error).later(attempts.AGAIN)
         return current.at(Step.REBUILD, held=held)
-
-    @staticmethod
-    def _is_whole(current: Attempt, held: placement.Consumer) -> bool:
-        """Return whether a hold has all that the server asks for."""
-        return current.provider in held.amounts and any(
-            held.covers(shapes.shape(request, '', {}).resources)
-            for request in current.requests)
 
     def _no_room(self, current: Attempt) -> Outcome:
         """Return the outcome for a host that has no room.
