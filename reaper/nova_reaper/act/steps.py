@@ -372,6 +372,13 @@ class Actor:
 
     def _check_victims(self, current: Attempt) -> Attempt | Outcome:
         """Read the host and the victims again, and drop needless victims."""
+        held = self._holds.find(current.id)
+        if held and current.provider not in held.amounts:
+            # The swap would fail. A sweep goes on with the hold of a reaper
+            # that has died once no attempt for the server is under way.
+            return Outcome(
+                current, Result.CONFLICT, 'Room is held for it on another '
+                'host.', model.Reason.NO_ROOM, why=world.Cause.INTERRUPTED)
         tree = self._tree(current)
         request = _request(current, tree)
         if request is None:

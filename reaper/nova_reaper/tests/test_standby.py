@@ -222,7 +222,7 @@ class StandbyTestCase(test_engine.EngineTestCase):
         def fail() -> fakes.Answer:
             return self.nova.error(503)
 
-        self.nova.before.append(('GET', 'hypervisors', fail))
+        self.nova.before += [('GET', 'hypervisors', fail)] * 2
         self.engine.guard.active = True
         self.turns(3)
         self.assertFalse(self.engine.recovered)

@@ -24,6 +24,7 @@ from nova_reaper import service
 from nova_reaper.tests import acting
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
+from nova_reaper import world
 
 # Seconds for which a thread may work between two requests.
 PATIENCE = 60.0
@@ -301,6 +302,16 @@ class HoldElsewhereTestCase(acting.ActingTestCase):
         self.assertNotIn(shapes.FOR,
                          self.nova.servers[self.victim]['metadata'])
         self.assertEqual(7, self.room.has(self.victim)['VCPU'])
+
+    def test_before_the_check(self) -> None:
+        self.hold()
+        result = self.outcome(self.begin(
+            self.waiting, victims=(self.victim,)))
+        self.assertEqual(
+            (model.Result.CONFLICT, world.Cause.INTERRUPTED),
+            (result.result, result.cause))
+        self.assertEqual({}, self.nova.servers[self.victim]['metadata'])
+        self.assertIsNotNone(self.room.holds.find(self.waiting))
 
     def test_before_the_notice(self) -> None:
         current = self.at(Step.NOTICE, self.begin(
