@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import typing
 import zlib
 
 import yaml
@@ -268,8 +269,8 @@ class Tree:
         return text
 
     def edits(self, feature):
-        """Return the names and texts of the patches of what is released."""
-        return [(patch.name, self.say(patch.read_text()))
+        """Return the Patches of a feature, in their order."""
+        return [Patch(patch.name, self.say(patch.read_text()))
                 for patch in edits.patches(
                     self._here / 'edits' / feature['name'], self.release)]
 
@@ -286,6 +287,37 @@ class Tree:
                                   % (pattern, feature['name']))
             found |= {str(path.relative_to(self.root)) for path in paths}
         return sorted(found)
+
+
+class Patch(typing.NamedTuple):
+    """An edit of what is released, or of what the tree writes over it."""
+
+    name: str
+    text: str
+
+    @property
+    def until(self):
+        """The name of the feature that does without the patch, or None."""
+        match = re.fullmatch(r'until-([\w-]+)\.patch', self.name)
+        return match and match[1]
+
+    @property
+    def paths(self):
+        """The paths of the files that the patch changes."""
+        return set(re.findall(r'^--- a/(.*)$', self.text, re.M))
+
+    def apply(self, git, paths=()):
+        """Change the files of a repository.
+
+        :param paths: the files to change, by default all
+        """
+        try:
+            git('apply', '--index', *(
+                '--include=' + path for path in sorted(paths)), '-',
+                stdin=self.text)
+        except ExportError as exc:
+            raise ExportError('%s does not apply to this release: %s' % (
+                self.name, exc))
 
 
 def check_names(git, names):
@@ -402,8 +434,13 @@ def write(tree, series, git, release_of):
     # All of it belongs somewhere, or a file would be left out unnoticed.
     owned = {path: series.owner(path) for path in paths
              if release_of(path) is None and tree.read(path).strip()}
-    anew = {}
+    patches = []
     for feature in series.features:
+        # What a patch has left out comes with this feature.
+        without = [x for x in patches if x.until == feature['name']]
+        patches = [x for x in patches if x not in without]
+        anew = set().union(*(patch.paths for patch in without))
+        written = set()
         for path in paths:
             if release_of(path) is None and not tree.read(path).strip():
                 # What holds a package together comes with what is in it.
@@ -412,14 +449,14 @@ def write(tree, series, git, release_of):
                 if not any(owned[p]['number'] <= feature['number']
                            for p in inside):
                     continue
-            if not (touches(tree, feature, path) or
-                    path in anew.get(feature['name'], ())):
+            if not (touches(tree, feature, path) or path in anew):
                 continue
             made = module_at(tree, series, feature, path, release_of(path))
             if made is not None:
                 target = git.path / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(made)
+                written.add(path)
         for path in tree.others(feature):
             if series.is_of_layer(path):
                 continue
@@ -443,16 +480,13 @@ def write(tree, series, git, release_of):
                         series.find(name, member), feature))
             target.write_text(data)
         git('add', '--all', '--force')
-        for name, patch in tree.edits(feature):
-            until = re.fullmatch(r'until-([\w-]+)\.patch', name)
-            if until:
-                anew.setdefault(until[1], set()).update(
-                    re.findall(r'^--- a/(.*)$', patch, re.M))
-            try:
-                git('apply', '--index', '-', stdin=patch)
-            except ExportError as exc:
-                raise ExportError('%s does not apply to this release: %s' % (
-                    name, exc))
+        # The patches of earlier features hold for what is written anew.
+        for patch in patches:
+            if patch.paths & written:
+                patch.apply(git, patch.paths & written)
+        for patch in tree.edits(feature):
+            patch.apply(git)
+            patches.append(patch)
         check_names(git, series.names)
         git('commit', '--quiet', '--no-verify', '--file=-',
             date=FIRST_DATE + 60 * feature['number'],

@@ -381,6 +381,32 @@ def _do_function(first):
         self.assertIn('number + number', git('show', 'HEAD~1:nova/new.py'))
         self.assertIn('2 * number', git('show', 'HEAD:nova/new.py'))
 
+    def test_a_patch_holds_for_what_a_later_feature_writes(self):
+        put(self.home / 'ours', {'nova/new.py': '''\
+            def root(number):
+                return number ** .5
+
+
+            def twice(number):
+                return 2 * number
+        '''})
+        put(self.here, {'edits/limit/sum.patch': '''\
+--- a/nova/new.py
++++ b/nova/new.py
+@@ -13,2 +13,2 @@
+ def twice(number):
+-    return 2 * number
++    return number + number
+'''})
+        limit, twice = SERIES['features']
+        git = self.export(self.archive(), series={**SERIES, 'features': [
+            {**limit, 'code': ['nova/thing.py', 'nova/new.py']},
+            {**twice, 'code': ['nova/new.py:root']}]})
+        for commit, has_root in ('HEAD~1', False), ('HEAD', True):
+            source = git('show', commit + ':nova/new.py')
+            self.assertIn('number + number', source)
+            self.assertEqual(has_root, 'def root' in source)
+
 
 class OtherReleaseTestCase(ExportTestCase):
     """The branch of a release before the newest, of the same tree."""
@@ -684,8 +710,9 @@ class SeriesTestCase(testtools.TestCase):
             tree.read('api-ref/source/server-pending.inc'), re.M))
         for release in nova_pending.RELEASES:
             added = {name for feature in export.read_series()['features']
-                     for _, patch in tree.on(release, {}).edits(feature)
-                     for name in re.findall(r'^\+(\w+):$', patch, re.M)}
+                     for patch in tree.on(release, {}).edits(feature)
+                     for name in re.findall(
+                         r'^\+(\w+):$', patch.text, re.M)}
             self.assertEqual({'server_id_path'}, named - added)
 
     def test_edits_are_the_tests_that_fail_under_the_layer(self):
