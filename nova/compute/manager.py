@@ -71,6 +71,32 @@ class ComputeManager:
 
     @nova_pending.new
     @staticmethod
+    def _keeps_allocations(context, instance, record_id):
+        """Whether this host must not delete the allocations of a server.
+
+        The host must not deallocate the networks of the server then, either. A
+        rebuild takes the record out of the cell, for good: both can be those
+        of the next build. A user who deletes the server leaves a record that
+        is marked as deleted. A server in ACTIVE was built, and the host has
+        only failed to record the end. If the cell does not answer, the
+        allocations stay until the server is deleted.
+        """
+        try:
+            now = objects.Instance.get_by_uuid(
+                context.elevated(read_deleted='yes'), instance.uuid,
+                expected_attrs=[])
+        except exception.InstanceNotFound:
+            return True
+        except messaging.MessagingException:
+            LOG.exception('It is not known whether the server was built: its '
+                          'allocations stay.', instance=instance)
+            return True
+        except Exception:
+            return False
+        return now.id != record_id or now.vm_state == vm_states.ACTIVE
+
+    @nova_pending.new
+    @staticmethod
     def _has_other_record(context, instance):
         """Whether the host was asked to build an older record of the server.
 
@@ -118,32 +144,6 @@ class ComputeManager:
                 if compute_utils.is_replaced(
                         context, instance.uuid, record_id):
                     raise exception.InstanceNotFound(instance_id=instance.uuid)
-
-    @nova_pending.new
-    @staticmethod
-    def _keeps_allocations(context, instance, record_id):
-        """Whether this host must not delete the allocations of a server.
-
-        The host must not deallocate the networks of the server then, either. A
-        rebuild takes the record out of the cell, for good: both can be those
-        of the next build. A user who deletes the server leaves a record that
-        is marked as deleted. A server in ACTIVE was built, and the host has
-        only failed to record the end. If the cell does not answer, the
-        allocations stay until the server is deleted.
-        """
-        try:
-            now = objects.Instance.get_by_uuid(
-                context.elevated(read_deleted='yes'), instance.uuid,
-                expected_attrs=[])
-        except exception.InstanceNotFound:
-            return True
-        except messaging.MessagingException:
-            LOG.exception('It is not known whether the server was built: its '
-                          'allocations stay.', instance=instance)
-            return True
-        except Exception:
-            return False
-        return now.id != record_id or now.vm_state == vm_states.ACTIVE
 
     def _set_instance_obj_error_state(self, instance, clean_task_state=False):
         # A server in ERROR and on no host can be rebuilt: from then on the
