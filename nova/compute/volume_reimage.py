@@ -19,17 +19,15 @@ server deletes all attachments that a killed nova-compute has made.
 import collections.abc
 import contextlib
 import functools
-import math
-import sys
 import time
 import typing as ty
 
 from cinderclient import exceptions as cinder_exception
 from oslo_log import log as logging
 from oslo_serialization import jsonutils
-from oslo_utils import units
 
 from nova.compute import power_state
+from nova.compute import rebuild_rollback
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
@@ -39,7 +37,6 @@ from nova import exception
 from nova.i18n import _
 from nova import objects
 from nova.objects import service as service_obj
-from nova import utils
 from nova.volume import cinder
 
 if ty.TYPE_CHECKING:
@@ -54,10 +51,6 @@ UNFINISHED = 'reimage_unfinished'
 
 # The microversion of Cinder that re-images a reserved volume.
 _CINDER_API = '3.68'
-
-# The attributes that nova-api takes from the properties of an image.
-_FROM_IMAGE = {'architecture': None, 'kernel_id': '', 'os_type': None,
-               'ramdisk_id': '', 'vm_mode': None}
 
 _NOT_CONNECTED = '{}'
 
@@ -83,7 +76,7 @@ class ReimageFailed(exception.BuildAbortException):
                 "%(volume_id)s failed: %(reason)s")
 
 
-# In nova-api and nova-conductor.
+# In nova-api.
 
 def check_host(context: nova_context.RequestContext,
                instance: 'objects.Instance') -> None:
@@ -142,49 +135,6 @@ def delete_leftovers(context: nova_context.RequestContext,
     except Exception:
         LOG.exception('A volume may have an attachment that is not known.',
                       instance=instance)
-
-
-def restore_image(instance: 'objects.Instance',
-                  system_metadata: dict[str, str] | None) -> None:
-    """Give a server back what nova-api has changed for the new image.
-
-    The instance is not saved. Name, metadata and user data of the request
-    stay, as after each rebuild that fails.
-
-    :param system_metadata: the system metadata before the rebuild
-    """
-    prefix = utils.SM_IMAGE_PROP_PREFIX
-    of_image = {key: value for key, value in (system_metadata or {}).items()
-                if key.startswith(prefix)}
-    instance.image_ref = ''
-    instance.system_metadata = {
-        **{key: value for key, value in instance.system_metadata.items()
-           if not key.startswith(prefix)}, **of_image}
-    for name, default in _FROM_IMAGE.items():
-        value = of_image.get(prefix + name)
-        setattr(instance, name,
-                default if value in (None, 'nokernel') else value)
-
-
-def restore_unasked(context: nova_context.RequestContext,
-                    instance: 'objects.Instance',
-                    system_metadata: dict[str, str] | None) -> None:
-    """End a rebuild that failed before a host was asked for it.
-
-    By then a volume-backed server has been given an image, as if its root
-    disk were on the host, and is in REBUILD unless no host was found.
-    """
-    restore_image(instance, system_metadata)
-    try:
-        now = objects.Instance.get_by_uuid(
-            context, instance.uuid, expected_attrs=[])
-        if now.task_state == task_states.REBUILDING:
-            compute_utils.add_instance_fault_from_exc(
-                context, instance, sys.exc_info()[1], sys.exc_info())
-            instance.task_state = None
-        instance.save(expected_task_state=[task_states.REBUILDING, None])
-    except (exception.InstanceNotFound, exception.UnexpectedTaskStateError):
-        LOG.debug('The server is deleted.', instance=instance)
 
 
 # In nova-compute.
@@ -439,7 +389,7 @@ class _Undo:
         :raises: ReimageFailed, and what the drivers raise
         """
         instance = self.instance
-        restore_image(instance, self.system_metadata)
+        rebuild_rollback.restore_image(instance, self.system_metadata)
         instance.save(expected_task_state=[task_states.REBUILDING])
         is_settled = not self.originals or self._attach_again(exc)
         if self.originals and self.guest_state != power_state.NOSTATE:
@@ -553,7 +503,8 @@ class _Reimage:
         self.volume_id = volume_id
         self.image = manager.image_api.get(context, image_id)
         self.volume = manager.volume_api.get(context, volume_id)
-        self.seconds = _timeout(self.image, self.volume)
+        self.seconds = compute_utils.reimage_timeout(
+            self.image, self.volume)
         self.limit = self.seconds * (1 + CONF.reimage_timeout_extensions)
 
     def run(self) -> None:
@@ -647,21 +598,6 @@ class _Reimage:
 
 def _image_of(volume: dict) -> str | None:
     return volume.get('volume_image_metadata', {}).get('image_id')
-
-
-def _timeout(image: dict, volume: dict) -> int:
-    """Return how many seconds Cinder is given for a re-image.
-
-    The stored size of an image is 0 for a snapshot of a volume-backed server
-    (bug 2062127), less than what is written for a compressed image, and None
-    where the size is not known.
-
-    :param image: the image, with size and virtual_size in bytes
-    :param volume: the volume, with its size in GiB
-    """
-    size = max(image.get('size') or 0, image.get('virtual_size') or 0)
-    gib = math.ceil(size / units.Gi) if size else volume.get('size') or 1
-    return CONF.reimage_timeout_per_gb * max(gib, 1)
 
 
 def _tries() -> collections.abc.Iterator[bool]:

@@ -9,9 +9,9 @@ from oslo_service import periodic_task
 from oslo_utils import excutils
 
 from nova.compute import action_history
+from nova.compute import rebuild_rollback
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
-from nova.compute import volume_reimage
 from nova.conductor import cell0
 from nova.conductor import held_destination
 from nova.conductor.tasks import rebuild_in_cell0
@@ -391,7 +391,7 @@ class ComputeTaskManager:
         except Exception:
             with excutils.save_and_reraise_exception():
                 if on_volume:
-                    volume_reimage.restore_unasked(
+                    rebuild_rollback.restore_unasked(
                         context, instance, orig_sys_metadata)
 
     @nova_pending.new

@@ -230,18 +230,6 @@ class GoodPathTestCase(ReimageBase):
         self.assertEqual(1, len(self.cinder.reimaged))
         self.assertAttached()
 
-    def test_timeout(self):
-        self.flags(reimage_timeout_per_gb=10)
-        for image, size, seconds in (
-                ({'size': 3 * units.Gi}, 1, 30),
-                ({'size': 1, 'virtual_size': 2 * units.Gi + 1}, 1, 30),
-                ({'size': 1, 'virtual_size': None}, 5, 10),
-                # A snapshot of a volume-backed server (bug 2062127).
-                ({'size': 0}, 5, 50),
-                ({'size': None}, 5, 50), ({}, None, 10)):
-            self.assertEqual(seconds, volume_reimage._timeout(
-                image, {'size': size}), image)
-
 
 class RefusedTestCase(ReimageBase):
 
@@ -393,12 +381,3 @@ class OtherServicesTestCase(ReimageBase):
                 self.context, self.cinder, self.instance, self.bdms)
             self.assertEqual(attachments, set(self.cinder.attachments))
             self.instance.system_metadata[UNFINISHED] = uuids.root
-
-    def test_rebuild_that_no_host_was_asked_for(self):
-        with mock.patch('nova.compute.utils.add_instance_fault_from_exc'):
-            volume_reimage.restore_unasked(
-                self.context, self.instance, self.before)
-        self.assertEqual({'image_os_distro': 'old', 'other': 'kept'},
-                         self.instance.system_metadata)
-        self.assertEqual('', self.instance.image_ref)
-        self.assertIsNone(self.instance.task_state)
