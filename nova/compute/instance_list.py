@@ -10,12 +10,17 @@ released = nova_pending.released(__name__)
 @nova_pending.over(released.InstanceLister)
 class InstanceLister:
 
+    def __init__(self, sort_keys, sort_dirs, cells=None, batch_size=None):
+        released.InstanceLister.__init__(
+            self, sort_keys, sort_dirs, cells=cells, batch_size=batch_size)
+        # The last batch of each cell.
+        self._batches = {}
+
     def get_by_filters(self, ctx, filters, limit, marker, **kwargs):
         # The base class asks for what follows the last record of the batch
-        # before. A rebuild deletes records for good: a cell that lacks the
+        # before. A record can be archived meanwhile: a cell that lacks the
         # last record would count as down.
-        batches = vars(self).setdefault('_batches', {})
-        before = batches.get(ctx.cell_uuid, ())
+        before = self._batches.get(ctx.cell_uuid, ())
         while True:
             try:
                 batch = released.InstanceLister.get_by_filters(
@@ -28,7 +33,7 @@ class InstanceLister:
                     return []
                 marker = before[-1]['uuid']
             else:
-                batches[ctx.cell_uuid] = batch
+                self._batches[ctx.cell_uuid] = batch
                 return batch
 
 
