@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import math
-
-from oslo_utils import units
-
 from nova.compute import vm_states
-import nova.conf
 from nova import exception
 from nova import objects
 import nova_pending
-
-CONF = nova.conf.CONF
 
 released = nova_pending.released(__name__)
 
@@ -42,18 +35,3 @@ def is_replaced(context, instance_uuid, record_id, gone=False):
         return gone
     except Exception:
         return False
-
-
-def reimage_timeout(image: dict, volume: dict) -> int:
-    """Return how many seconds Cinder is given for a re-image.
-
-    The stored size of an image is 0 for a snapshot of a volume-backed server
-    (bug 2062127), less than what is written for a compressed image, and None
-    where the size is not known.
-
-    :param image: the image, with size and virtual_size in bytes
-    :param volume: the volume, with its size in GiB
-    """
-    size = max(image.get('size') or 0, image.get('virtual_size') or 0)
-    gib = math.ceil(size / units.Gi) if size else volume.get('size') or 1
-    return CONF.reimage_timeout_per_gb * max(gib, 1)

@@ -503,8 +503,7 @@ class _Reimage:
         self.volume_id = volume_id
         self.image = manager.image_api.get(context, image_id)
         self.volume = manager.volume_api.get(context, volume_id)
-        self.seconds = compute_utils.reimage_timeout(
-            self.image, self.volume)
+        self.seconds = cinder.reimage_timeout(self.image, self.volume)
         self.limit = self.seconds * (1 + CONF.reimage_timeout_extensions)
 
     def run(self) -> None:

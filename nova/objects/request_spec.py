@@ -88,10 +88,10 @@ class RequestSpec:
         with api_db_api.context_manager.writer.using(
                 self._context) as session:
             # An update of a server reads its request spec, changes the zone
-            # and saves the request spec. A rebuild may have saved other fields
-            # meanwhile. From here on it waits for the end of this transaction.
-            if (self.rebuild_data is not None and
-                    self._changed_fields == {'availability_zone'}):
+            # and saves the request spec. Another request may have saved other
+            # fields meanwhile. From here on other requests wait for the end of
+            # this transaction.
+            if self._changed_fields == {'availability_zone'}:
                 zone = self.availability_zone
                 row = session.query(api_models.RequestSpec).filter_by(
                     instance_uuid=self.instance_uuid).with_for_update().first()

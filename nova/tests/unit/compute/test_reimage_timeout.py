@@ -2,15 +2,15 @@
 
 from oslo_utils import units
 
-from nova.compute import utils as compute_utils
 from nova import test
+from nova.volume import cinder
 
 
 class ReimageTimeoutTestCase(test.NoDBTestCase):
 
     def check(self, seconds, image, volume_size):
         self.flags(reimage_timeout_per_gb=10)
-        self.assertEqual(seconds, compute_utils.reimage_timeout(
+        self.assertEqual(seconds, cinder.reimage_timeout(
             image, {'size': volume_size}))
 
     def test_size_of_the_image(self):
