@@ -683,6 +683,27 @@ class SeriesTestCase(testtools.TestCase):
                         use in text and 'def %s(' % member not in text,
                         (entry, other))
 
+    def test_diff_of_the_documentation(self):
+        """The diff makes of the released file what the exporter makes."""
+        path = 'nova/api/openstack/compute/views/servers.py'
+        diff = (export.ROOT / 'doc/source/contributor' /
+                'in-tree.diff').read_text()
+        self.assertEqual({path}, export.Patch('in-tree.diff', diff).paths)
+        nova = importlib.metadata.distribution('nova')
+        if export.series_of(nova.version) != nova_pending.RELEASE:
+            self.skipTest('The diff is that of Nova %d.'
+                          % nova_pending.RELEASE)
+        release = pathlib.Path(nova.locate_file(path)).read_text()
+        git = export.Git(pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path))
+        put(git.path, {path: release})
+        git('init', '--quiet')
+        git('apply', '-', stdin=diff)
+        series = export.Series(export.read_series())
+        self.assertEqual(
+            (git.path / path).read_text(), export.module_at(
+                export.Tree(), series, series.features[-1], path, release))
+
     def test_later_features_of_patches(self):
         features = [f['name'] for f in export.read_series()['features']]
         for patch in edits.PATCHES.rglob('until-*'):
