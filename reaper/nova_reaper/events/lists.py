@@ -223,8 +223,6 @@ class Lists:
         # Which resource classes hosts have is not known yet: the list of
         # everything asks again.
         self._shapes.forget(keys=kinds)
-        self._or_none(self._learn, [answer for answer, _ in offers.values()
-                                    if answer])
         # The first host of each kind, then the second host of each kind.
         names = list(dict.fromkeys(
             name for names in itertools.zip_longest(*(
@@ -301,13 +299,23 @@ class Lists:
             # The kind comes again because all hosts are known by now.
             return known
         for server in servers[:TRIES]:
-            answer = self._or_none(self.answer, server, shapes.OWN)
+            answer = self._or_none(self._first_answer, server)
             if answer:
                 return answer, [
                     name for request in answer.requests
                     for name in self._or_none(
                         self._reader.offered, request, FIRST) or ()]
         return None, []
+
+    def _first_answer(self, server: nova.NovaServer) -> shapes.Answer | None:
+        """Return what a server asks for when it is known who has the traits.
+
+        Otherwise hosts that have a forbidden trait would seem to fit.
+        """
+        answer = self.answer(server, shapes.OWN)
+        if answer:
+            self._learn([answer])
+        return answer
 
     @staticmethod
     def _or_none(call: Callable[..., T], *args: Any) -> T | None:

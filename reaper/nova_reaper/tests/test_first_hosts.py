@@ -604,6 +604,31 @@ class OutlinesTestCase(FullHostsTestCase):
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual(1, len(self.ended()))
 
+    def test_who_has_a_trait_is_not_known(self) -> None:
+        # Nova's filters do not look at the traits that Placement has.
+        self.prefer(self.victims[3])
+        self.room.set_traits(self.nova.hosts['h3'], 'CUSTOM_NOT')
+        self.nova.asks_also = '&required=%21CUSTOM_NOT'
+        waiting = self.add_waiting('w', 8)
+        providers = self.room.placement.providers
+
+        def fail(**query: str) -> set[str]:
+            if query.get('required') == 'CUSTOM_NOT':
+                raise rest.Unavailable('placement', 'GET', 'No.')
+            return providers(**query)
+
+        self.pool.answered.clear()
+        with mock.patch.object(
+                self.room.placement, 'providers', side_effect=fail):
+            self.turns(30)
+        self.assertEqual([], self.ended())
+        self.assertEqual({}, self.engine.world.told.last)
+        self.pool.let(lists.FULL)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual('ACTIVE', self.status(self.victims[3]))
+        self.assertEqual(1, len(self.ended()))
+
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
     """Another process starts, and attempts were under way."""
