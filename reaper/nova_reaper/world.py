@@ -223,8 +223,11 @@ class World:
         """
         name = view.host.name
         before = self.views.get(name)
-        if before and (before.read_at >= view.read_at or
-                       view.outlined and not before.outlined):
+        # A list that began while another reaper was active may have the host
+        # as it was before its outline was read.
+        if before and (before.read_at >= view.read_at
+                       if before.outlined == view.outlined
+                       else view.outlined):
             changed, row = False, self.index.rows[name]
         else:
             self.views[name] = view

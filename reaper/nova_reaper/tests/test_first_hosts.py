@@ -629,6 +629,27 @@ class OutlinesTestCase(FullHostsTestCase):
         self.assertEqual('ACTIVE', self.status(self.victims[3]))
         self.assertEqual(1, len(self.ended()))
 
+    def test_a_list_of_before_replaces_the_outlines(self) -> None:
+        for server in self.nova.servers.values():
+            server['updated'] = '2026-01-01T00:00:00Z'
+        self.engine.guard.active = False
+        self.turns(5)
+        # The list was read before the outlines are.
+        self.engine.guard.active = True
+        waiting = self.add_waiting('w', 8)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertFalse(self.engine.recovered)
+        self.pool.let(lists.FULL)
+        self.turns(5)
+        self.assertTrue(self.engine.recovered)
+        self.assertEqual([], [
+            name for name, view in self.engine.world.views.items()
+            if view.outlined])
+        self.turns(30)
+        self.assertEqual(1, len(self.ended()))
+        self.assertEqual(1, self.actions().count('rebuild'))
+
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
     """Another process starts, and attempts were under way."""
