@@ -454,8 +454,11 @@ class Engine:
             return None
         self._ahead_in = self._term
         self._count_builds()
-        return lists.Ahead(options.mode is model.Mode.PREEMPT, options.wait,
-                           self.world.queue.share.of)
+        # The outlines have to show which servers are protected, and a list of
+        # everything shows what an earlier reaper has begun.
+        ends = options.mode is model.Mode.PREEMPT and (
+            self._memory is not None and not self._memory.begun)
+        return lists.Ahead(ends, options.wait, self.world.queue.share.of)
 
     def _take_first(self, term: int, found: lists.First) -> None:
         """Have the first hosts and servers taken, one after another."""
@@ -476,11 +479,9 @@ class Engine:
             return
         self._ahead = True
         if found.hypervisors:
-            # A list of everything shows what an earlier reaper has begun.
             self._outlined = self.guard.judge(
                 len(found.hypervisors), found.unknown, found.bare, True
-            ) and not found.noticed and (
-                self._memory is not None and not self._memory.begun)
+            ) and not found.noticed
             self.world.queue.wake_all()
         for uuid, server in found.servers.items():
             self._first.add(uuid)
