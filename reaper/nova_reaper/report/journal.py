@@ -761,7 +761,8 @@ class Memory:
     :ivar failed: builds within an hour for which a server backs off
     :ivar builds: of servers that run since, for the fair share
     :ivar errors: the last builds of servers that were in ERROR after them
-    :ivar begun: notices of which no record tells the result
+    :ivar begun: notices, ends that were stuck, and returns, of which no record
+        tells the result
     """
 
     until: datetime.datetime
@@ -815,7 +816,8 @@ def read(store: Store, until: datetime.datetime,
         [build for build in built if build.result == 'active'],
         [build for build in last.values() if build.result == 'error'],
         [record for record in store.open(until - OPEN_FOR, until)
-         if record.kind is Kind.NOTICE])
+         if record.kind in (Kind.NOTICE, Kind.RETURN) or
+         record.detail.get('ending')])
 
 
 def memory_of(found: Sequence[Record], until: datetime.datetime) -> Memory:

@@ -734,6 +734,32 @@ class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual('ACTIVE', self.status(self.victims[0]))
 
+    def test_a_return_that_was_begun(self) -> None:
+        self.conf.set_override('repeat_protection', 3600, 'reaper')
+        self.prefer(self.victims[0])
+        journal.Store(self.conf).add([journal.Record(
+            journal.Kind.RETURN, self.victims[0], 'owner', 's',
+            self.victims[0], 'owner', 'h0', journal.ASKED, {})])
+        self.offset += 100
+        self.start()
+        self.wait_for_all()
+        self.assertEqual('ACTIVE', self.status(self.victims[0]))
+
+    def test_an_end_that_was_stuck(self) -> None:
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        journal.Store(self.conf).add([journal.Record(
+            journal.Kind.WITHDRAWAL, fakes.new_id(), 'owner', 's',
+            fakes.new_id(), 'owner', 'h0', model.Result.STUCK.value,
+            {'ending': True})])
+        self.offset += 100
+        self.start()
+        self.add_waiting('w', 8)
+        self.turns(30)
+        self.pool.let(lists.FULL)
+        self.turns(30)
+        self.assertTrue(self.engine.recovered)
+        self.assertEqual([], self.ended())
+
 
 class RememberingTestCase(ManyHostsTestCase,
                           test_remembering.JournalTestCase):
