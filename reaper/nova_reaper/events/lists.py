@@ -213,12 +213,15 @@ class Lists:
     def read_next(self) -> First:
         """Read the next servers that wait, and hosts that have room for them.
 
-        Placement names the hosts. The list of everything has the servers and
-        hosts that cannot be looked at now.
+        Placement names the hosts. The list of everything, which waits for the
+        first of these servers, has the servers and hosts that cannot be looked
+        at now, or within ASKING seconds.
         """
         self._rounds -= 1
+        end = time.monotonic() + ASKING
         source, kinds = self._reader, self._next_kinds()
-        offers = {key: self._offered(key, some) for key, some in kinds.items()}
+        offers = {key: self._offered(key, some) for key, some in kinds.items()
+                  if time.monotonic() < end}
         self._offers |= offers
         # Which resource classes hosts have is not known yet: the list of
         # everything asks again.
@@ -230,7 +233,8 @@ class Lists:
             for name in names if name))
         for name in [name for name in names
                      if name not in self._first][:FIRST]:
-            view = self._or_none(source.read_host, name)
+            view = self._or_none(source.read_host, name) if (
+                time.monotonic() < end) else None
             if view and view.host.inventory:
                 self._first[name] = view
         marked = {server.metadata[shapes.FOR]
@@ -241,8 +245,9 @@ class Lists:
             if answer is None or not (offered or self._outlined):
                 continue
             for server in kinds[key]:
-                if server.id not in marked and self._or_none(
-                        source.has_allocation, server.id) is False:
+                if server.id not in marked and time.monotonic() < end and (
+                        self._or_none(source.has_allocation, server.id)
+                        is False):
                     servers[server.id], answers[server.id] = server, answer
         return First({}, {name: self._first[name] for name in names
                           if name in self._first}, servers, answers,

@@ -650,6 +650,27 @@ class OutlinesTestCase(FullHostsTestCase):
         self.assertEqual(1, len(self.ended()))
         self.assertEqual(1, self.actions().count('rebuild'))
 
+    def test_nova_answers_after_a_long_time(self) -> None:
+        self.enterContext(mock.patch.object(lists, 'FIRST', 32))
+        for _ in range(20):
+            self.add_waiting('w', 8)
+
+        def fail(_server: str) -> bool:
+            self.offset += 60
+            raise rest.Unavailable('placement', 'GET', 'No answer.')
+
+        self.pool.hang.clear()
+        before = self.offset
+        with mock.patch.object(
+                self.engine.source, 'has_allocation', side_effect=fail):
+            while lists.FULL not in self.engine.jobs:
+                with mock.patch.object(
+                        self.engine._lists, 'read_hosts') as read:
+                    self.turns(1)
+                if read.called:
+                    break
+        self.assertLess(self.offset - before, 300)
+
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
     """Another process starts, and attempts were under way."""
