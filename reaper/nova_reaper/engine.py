@@ -367,6 +367,7 @@ class Engine:
         :param again: whether to ask Nova's filters for the host again, though
             the host may not have changed
         """
+        view = self.source.with_protection(view)
         shown = self.attempts.drop_written(view)
         if again and self.world.index.exclusions.take_back(
                 view.host.name, lasting=True):

@@ -474,6 +474,26 @@ class Reader:
         return dataclasses.replace(view, host=dataclasses.replace(
             view.host, traits=traits, aggregates=aggregates))
 
+    def with_protection(self, view: HostView) -> HostView:
+        """Return the view with what protects its servers by now.
+
+        The journal may have told of it after the host was read.
+        """
+        now, servers = time.monotonic(), view.servers
+        with self._lock:
+            returned = {server.id: self._returned_at[server.id]
+                        for server in servers
+                        if server.id in self._returned_at}
+        avoided = {server.id for server in servers
+                   if now < self._avoided.get(server.id, 0)}
+        if not returned and not avoided:
+            return view
+        return dataclasses.replace(view, servers=tuple(
+            dataclasses.replace(
+                server, locked=server.locked or server.id in avoided,
+                last_ended_at=returned.get(server.id))
+            for server in servers))
+
     def at_once(self, call: Callable[[U], T], items: Iterable[U]
                 ) -> Iterator[T]:
         """Return results of a function for items, called by many threads."""

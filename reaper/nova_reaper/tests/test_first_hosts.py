@@ -781,6 +781,24 @@ class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
         self.assertTrue(self.engine.recovered)
         self.assertEqual([], self.ended())
 
+    def test_the_journal_is_later_than_the_list(self) -> None:
+        self.conf.set_override('repeat_protection', 3600, 'reaper')
+        self.prefer(self.victims[0])
+        journal.Store(self.conf).add([journal.Record(
+            journal.Kind.RETURN, self.victims[0], 'owner', 's',
+            self.victims[0], 'owner', 'h0', 'active', {})])
+        self.offset += 100
+        self.start()
+        self.late(engine_module.JOURNAL)
+        waiting = self.add_waiting('w', 8)
+        self.turns(20)
+        self.pool.let(engine_module.JOURNAL)
+        self.turns(1)
+        self.pool.let(lists.FULL)
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual('ACTIVE', self.status(self.victims[0]))
+
 
 class RememberingTestCase(ManyHostsTestCase,
                           test_remembering.JournalTestCase):
