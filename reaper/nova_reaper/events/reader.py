@@ -431,7 +431,11 @@ class Reader:
         if len(others) > most:
             return {}
         servers: dict[str, list[nova.NovaServer]] = {}
-        for server in self.known():
+        known = self.known()
+        # Who locked a server is asked for each of them.
+        list(self.at_once(self.locked_by_admin, [
+            server for server in known if server.locked]))
+        for server in known:
             servers.setdefault(server.host, []).append(server)
         views = {name: self._outline_of(
             name, item, found[item.uuid], servers.get(name, ()), read_at)

@@ -671,6 +671,31 @@ class OutlinesTestCase(FullHostsTestCase):
                     break
         self.assertLess(self.offset - before, 300)
 
+    def test_locks_are_asked_for_at_once(self) -> None:
+        locked = self.victims[:3]
+        for server in locked:
+            self.nova.servers[server]['locked'] = True
+        self.prefer(self.victims[0])
+        self.nova.servers[self.victims[0]]['actions'].append({
+            'action': 'lock', 'project_id': 'admin', 'user_id': 'admin',
+            'start_time': '2026-01-01T00:00:00', 'message': None,
+            'request_id': 'r'})
+        self.add_waiting('w', 8)
+        self.pool.answered.clear()
+        source, asked = self.engine.source, set[str]()
+        at_once = source.at_once
+
+        def note(call: Any, items: Any) -> Any:
+            if call == source.locked_by_admin:
+                asked.update(server.id for server in items)
+            return at_once(call, items)
+
+        with mock.patch.object(source, 'at_once', note):
+            self.turns(30)
+        self.assertEqual(set(locked), asked)
+        self.assertEqual(1, len(self.ended()))
+        self.assertEqual('ACTIVE', self.status(self.victims[0]))
+
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
     """Another process starts, and attempts were under way."""
