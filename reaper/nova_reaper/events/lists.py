@@ -197,13 +197,15 @@ class Lists:
         if len(hypervisors) <= FEW:
             return First({}, {}, {}, {})
         source.read_properties()
-        source.read_preemptible()
-        source.read_shared(hypervisors)
         self.forget_first()
         self._in_order, self._rounds = collections.deque(self._sorted(
             source.nova.servers(status='PENDING'), ahead)), ROUNDS
-        outlines = self._or_none(source.outline, hypervisors, FEW) if (
-            ahead.ends and self._in_order) else None
+        if not self._in_order:
+            return First({}, {}, {}, {})
+        source.read_preemptible()
+        source.read_shared(hypervisors)
+        outlines = self._or_none(
+            source.outline, hypervisors, FEW) if ahead.ends else None
         self._outlined = bool(outlines)
         found = self.read_next()
         return dataclasses.replace(found, hypervisors=hypervisors, hosts={

@@ -696,6 +696,15 @@ class OutlinesTestCase(FullHostsTestCase):
         self.assertEqual(1, len(self.ended()))
         self.assertEqual('ACTIVE', self.status(self.victims[0]))
 
+    def test_nobody_waits(self) -> None:
+        self.pool.hang.clear()
+        source = self.engine.source
+        with mock.patch.object(source, 'read_preemptible',
+                               wraps=source.read_preemptible) as read:
+            self.turns(10)
+        self.assertTrue(self.engine.recovered)
+        read.assert_called_once()
+
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
     """Another process starts, and attempts were under way."""
