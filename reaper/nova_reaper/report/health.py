@@ -390,7 +390,8 @@ class Guard:
 
     def _check_lists(self) -> Check:
         failure = next(iter(list(self.failures.values())), None)
-        if self._full_at is None:
+        if self._full_at is None or self.listed_at is None:
+            # Of all hosts the outlines may be known.
             return Check('lists', 'failed' if failure else 'degraded',
                          failure or 'the first is being read')
         age = time.monotonic() - self._full_at

@@ -705,6 +705,16 @@ class OutlinesTestCase(FullHostsTestCase):
         self.assertTrue(self.engine.recovered)
         read.assert_called_once()
 
+    def test_health_tells_that_the_list_is_being_read(self) -> None:
+        self.add_waiting('w', 8)
+        self.turns(10)
+        self.assertEqual('preempt', self.engine.guard.mode)
+        check = self.engine.guard._check_lists()
+        self.assertEqual('the first is being read', check.detail)
+        self.pool.let(lists.FULL)
+        self.turns(10)
+        self.assertEqual('ok', self.engine.guard._check_lists().status)
+
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
     """Another process starts, and attempts were under way."""
