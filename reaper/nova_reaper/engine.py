@@ -416,10 +416,11 @@ class Engine:
                 functools.partial(self._lists.read_first, ahead),
                 functools.partial(self._take_first, self._term))
         if due is None or any(name in self.jobs for name in (
-                lists.FULL, lists.CHANGES, lists.FIRST_HOSTS)):
+                lists.FULL, lists.CHANGES)) or not self.listed and (
+                    lists.FIRST_HOSTS in self.jobs):
             return
         if due == lists.CHANGES and not self.recovered and (
-                self.jobs.runs('attempt ')):
+                self.jobs.runs('attempt ') and self._ahead_in != self._term):
             # A step from before another reaper was active still runs: the list
             # has to show what that step writes.
             return

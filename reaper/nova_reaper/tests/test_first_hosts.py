@@ -630,12 +630,7 @@ class OutlinesTestCase(FullHostsTestCase):
         self.assertEqual(1, len(self.ended()))
 
     def test_a_list_of_before_replaces_the_outlines(self) -> None:
-        for server in self.nova.servers.values():
-            server['updated'] = '2026-01-01T00:00:00Z'
-        self.engine.guard.active = False
-        self.turns(5)
-        # The list was read before the outlines are.
-        self.engine.guard.active = True
+        self.stands_by_first()
         waiting = self.add_waiting('w', 8)
         self.turns(30)
         self.assertEqual('ACTIVE', self.status(waiting))
@@ -714,6 +709,47 @@ class OutlinesTestCase(FullHostsTestCase):
         self.pool.let(lists.FULL)
         self.turns(10)
         self.assertEqual('ok', self.engine.guard._check_lists().status)
+
+    def stands_by_first(self) -> None:
+        """The reaper is active once all hosts were asked for, in its turn."""
+        for server in self.nova.servers.values():
+            server['updated'] = '2026-01-01T00:00:00Z'
+        self.engine.guard.active = False
+        self.turns(5)
+        self.engine.guard.active = True
+
+    def test_a_list_waits_for_no_attempt_of_its_own_term(self) -> None:
+        self.stands_by_first()
+        waiting = self.add_waiting('w', 8)
+        self.turns(2)
+        self.pool.hang.add(f'attempt {waiting}')
+        self.turns(3)
+        self.assertIn(waiting, self.engine.attempts.under_way)
+        self.pool.let(lists.FULL)
+        self.pool.hang.add(f'attempt {waiting}')
+        self.turns(5)
+        self.assertTrue(self.engine.recovered)
+        self.pool.let(f'attempt {waiting}')
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual(1, self.actions().count('rebuild'))
+        self.assertEqual(1, len(self.ended()))
+
+    def test_a_list_does_not_wait_for_first_hosts_that_are_late(self) -> None:
+        self.stands_by_first()
+        waiting = self.add_waiting('w', 8)
+        self.late(lists.FIRST_HOSTS)
+        self.turns(3)
+        self.pool.let(lists.FULL)
+        self.turns(5)
+        self.assertTrue(self.engine.recovered)
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.pool.let(lists.FIRST_HOSTS)
+        self.turns(5)
+        self.assertFalse(any(
+            view.outlined for view in self.engine.world.views.values()))
+        self.assertEqual(1, len(self.ended()))
 
 
 class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
