@@ -507,7 +507,8 @@ class Lists:
         """Read everything, or what has changed and some hosts that have not.
 
         A host has changed if one of its servers has, if the host was not there
-        before, or if Nova says something else of the host.
+        before, or only by its outline, or if Nova says something else of the
+        host.
 
         :param since: when the last reading began, None to read everything
         :param views: the hosts as they were read then
@@ -598,7 +599,8 @@ class Lists:
         names |= {name for name, view in views.items()
                   if not view.consumers.isdisjoint(ids)}
         names |= {name for name, item in hypervisors.items()
-                  if name not in views or known.get(name) != item}
+                  if name not in views or views[name].outlined or
+                  known.get(name) != item}
         return names & hypervisors.keys()
 
 

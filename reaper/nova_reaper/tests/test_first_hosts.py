@@ -14,6 +14,7 @@ from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
 from nova_reaper.events import bus
 from nova_reaper.events import lists
+from nova_reaper.events import reader
 from nova_reaper.report import journal
 from nova_reaper.tests.act import test_recovery
 from nova_reaper.tests import fakes
@@ -561,6 +562,30 @@ class OutlinesTestCase(FullHostsTestCase):
         self.turns(20)
         self.assertEqual([], self.asked())
         self.assertEqual({}, self.engine.world.views)
+
+    def test_a_host_of_which_only_the_outline_is_known(self) -> None:
+        self.enterContext(mock.patch.object(reader, 'SHARE', 1))
+        source = self.engine.source
+        read = source.read_host
+
+        def fail(name: str, *args: Any) -> reader.HostView | None:
+            if name == 'h3':
+                raise rest.Unavailable('placement', 'GET', 'No.')
+            return read(name, *args)
+
+        for server in self.nova.servers.values():
+            server['updated'] = '2026-01-01T00:00:00Z'
+        self.add_waiting('w', 8)
+        with mock.patch.object(source, 'read_host', fail):
+            self.turns(3)
+        self.pool.let(lists.FULL)
+        self.turns(2)
+        # Another reaper acts before the host is read again.
+        self.stand_by()
+        self.assertTrue(self.engine.world.views['h3'].outlined)
+        self.turns(5)
+        self.assertTrue(self.engine.recovered)
+        self.assertFalse(self.engine.world.views['h3'].outlined)
 
     def test_a_host_that_was_read_is_not_outlined_again(self) -> None:
         self.turns(1)
