@@ -59,8 +59,9 @@ class Engine:
     :ivar attempts: the attempts, which are under way or given up
     :ivar observed: the decisions of the mode "observe", by the server's ID
     :ivar recovered: whether everything was read, and a sweep has found what an
-        earlier reaper had begun. Before that the reaper only has servers built
-        where there is room, and ends and gives up no server
+        earlier reaper had begun. Before that the reaper has the first servers
+        built where there is room, or where others end by the outlines of all
+        hosts, and gives up no server
     :ivar listed: how many lists of all servers were taken
     """
 

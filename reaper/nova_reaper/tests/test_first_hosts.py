@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Servers are built where there is room before all hosts have been read."""
+"""What is decided before all hosts have been read."""
 
 import datetime
 from typing import Any
