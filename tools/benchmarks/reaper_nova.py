@@ -72,6 +72,8 @@ class Nova:
         self._http = requests.Session()
         self._notifier = names.Notifier(facts['bus'])
         self._lock = threading.Lock()
+        # The servers of the last list by status and flavor.
+        self._listed = {}
         self._pool = concurrent.futures.ThreadPoolExecutor(8)
         self._host_of = {names.provider_id(host): names.host_name(host)
                          for host in range(facts['hosts'])}
@@ -132,12 +134,17 @@ class Nova:
                      if uuid in self.servers]
         else:
             status, flavor = query.get('status'), query.get('flavor')
-            found = [uuid for uuid, server in self.servers.copy().items()
-                     if status in (None, server[0]) and
-                     flavor in (None, server[1])]
+            # Nova has an index: only the first page looks at all servers.
+            if 'marker' not in query or (status, flavor) not in self._listed:
+                self._listed[status, flavor] = [
+                    uuid for uuid, server in self.servers.copy().items()
+                    if status in (None, server[0]) and
+                    flavor in (None, server[1])]
+            found = self._listed[status, flavor]
         at = found.index(query['marker']) + 1 if 'marker' in query else 0
         page = found[at:at + PAGE]
-        answer = {'servers': [self._show(uuid) for uuid in page]}
+        answer = {'servers': [self._show(uuid) for uuid in page
+                              if uuid in self.servers]}
         if len(found) > at + PAGE:
             answer['servers_links'] = [{'rel': 'next', 'href': (
                 'http://nova/servers/detail?' + parse.urlencode(

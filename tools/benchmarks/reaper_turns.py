@@ -23,8 +23,8 @@ events    hosts change without room for anybody, and with each a server goes
 again     the list of all servers that wait is taken once more, with events
 
 With --start services are there that answer from memory, 200 requests a second
-to Placement and 50 to Nova, as the options allow by default. 20 of the hosts
-have room for some of the servers, and 10,000 servers wait. Shown are the
+to Placement and 50 to Nova, as the options allow by default. --free of the
+hosts have room for some of the servers, and 10,000 servers wait. Shown are the
 seconds, the requests and the decisions from the start to the first turn with
 decisions, and to the whole list.
 
@@ -61,6 +61,7 @@ from nova_reaper import engine as engine_module
 from nova_reaper.events import lists
 from nova_reaper.events import reader
 from nova_reaper.report import health
+from nova_reaper.report import journal
 from nova_reaper import service
 from nova_reaper import world
 from tools.benchmarks import output
@@ -85,7 +86,13 @@ def make_waiting(number, demands):
 
 
 def make_preemptible(server, flavor):
-    """Make a server of the model as Nova shows it."""
+    """Make a server of the model as Nova shows it.
+
+    :param flavor: the flavor, but for the sizes
+    """
+    flavor = dataclasses.replace(
+        flavor, vcpus=server.resources['VCPU'],
+        ram=server.resources['MEMORY_MB'], disk=server.resources['DISK_GB'])
     return nova.NovaServer(
         server.id, 'name', server.project, 'user', 'ACTIVE', None, server.host,
         flavor, 'image', NOW, NOW, server.launched_at, {}, False)
@@ -144,6 +151,8 @@ class Nova:
 class Placement:
     """Answers what a start asks of Placement.
 
+    All hosts have some memory left.
+
     :param free: the names of the hosts with room
     """
 
@@ -189,6 +198,11 @@ class Placement:
         self._count()
         return self._free[:most]
 
+    def having_left(self, name):
+        self._count()
+        return {uuid: model.Provider(uuid, host.inventory, host.used)
+                for uuid, (host, _servers) in self._hosts.items()}
+
 
 def run_start(args):
     """Start an engine, and see when it decides."""
@@ -206,7 +220,7 @@ def run_start(args):
         hosts[host.name] = host, servers
     waiting = [make_waiting(number, args.demands) for number in range(10000)]
     counts = collections.Counter()
-    free = rand.sample(list(hosts), 20)
+    free = rand.sample(list(hosts), args.free)
     for name in free:
         host, servers = hosts[name]
         hosts[name] = dataclasses.replace(host, inventory={
@@ -225,12 +239,13 @@ def run_start(args):
     actor.advance.side_effect = lambda current: current.later(3600)
     finder.look.return_value = recovery.Found((), 0, 0.0, frozenset())
     finder.is_late = False
-    guard = mock.Mock(active=True, mode=model.Mode.FILL)
+    guard = mock.Mock(active=True, mode=model.Mode.PREEMPT)
     engine = engine_module.Engine(
         conf, source, forms, actor, finder, guard,
         world.World(reaper_conf.options(conf), source, forms, meters),
         meters, pool, mock.Mock())
     engine._begun_at, engine._recall_at = NOW, math.inf
+    engine._memory = journal.Memory(NOW, 0)
     output.print_row('', 'seconds', 'Placement', 'Nova', 'decisions')
     gc.freeze()
     begun, told, times = time.monotonic(), False, []
@@ -427,6 +442,8 @@ def main():
                         help='how often the list is taken again')
     parser.add_argument('--start', action='store_true',
                         help='measure a start')
+    parser.add_argument('--free', type=int, default=20,
+                        help='hosts that have room at the start')
     args = parser.parse_args()
     if args.start:
         run_start(args)
