@@ -142,8 +142,10 @@ class Engine:
     @property
     def loading(self) -> bool:
         """Whether a list is read, or taken."""
-        return bool(self._lists_read or lists.FULL in self.jobs or
-                    lists.CHANGES in self.jobs)
+        return bool(
+            self._lists_read or self._read and not self.listed or any(
+                name in self.jobs for name in (
+                    lists.FULL, lists.CHANGES, lists.FIRST_HOSTS)))
 
     def turn(self, longest: float = 1.0) -> None:
         """Wait for news, at most some seconds, then do what is to be done."""

@@ -66,7 +66,7 @@ class LoadingTestCase(test_engine.EngineTestCase):
         self.turns(5)
         self.assertEqual((1, False), (self.engine.listed,
                                       self.engine.loading))
-        for name in (lists.FULL, lists.CHANGES):
+        for name in (lists.FULL, lists.CHANGES, lists.FIRST_HOSTS):
             with mock.patch.object(self.engine.jobs, '_running', {name}):
                 self.assertTrue(self.engine.loading)
         self.engine._lists_read.append(iter(()))
