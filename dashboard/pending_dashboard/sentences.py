@@ -142,6 +142,7 @@ _SENTENCES = (
     _('It cannot be looked at.'),
     _('Its flavor asks for what no host can have.'),
     _('No room can be held for it.'),
+    _('Room is held for it on another host.'),
     _('Its build failed.'),
     _('Nova does not accept its rebuild.'),
     _('It waits again.'),
