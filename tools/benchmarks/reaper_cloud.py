@@ -167,7 +167,8 @@ class Reaper:
             if self.process.poll() is not None or (
                     time.monotonic() - begun > _PATIENCE):
                 raise RuntimeError('No %s: see %s' % (name, self._log.name))
-            time.sleep(0.05)
+            # The reaper takes time from its work to answer.
+            time.sleep(0.25)
         return time.monotonic() - begun
 
     def decided(self):

@@ -298,6 +298,7 @@ class Bench:
             name: nova.Hypervisor(name, name, True, True)
             for name in self.hosts}, properties={}, preemptible={})
         source.take_learned.return_value = []
+        source.with_protection.side_effect = lambda view: view
         source.shelved.return_value = []
         forms = self.forms = shapes.Shapes(mock.Mock())
         self.waiting = {server.id: server for server in (

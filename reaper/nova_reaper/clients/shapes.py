@@ -123,13 +123,14 @@ def _said(names: Sequence[str], flavor: nova.Flavor,
     :param wanted: what the value has to be
     """
     for name in names:
-        for where, values in ((f'flavor {flavor.name}', flavor.extra_specs),
-                              ('a project', project)):
+        for values in (flavor.extra_specs, project):
             value = values.get(name)
             if value is None:
                 continue
             if (found := read(value)) is not None:
                 return found
+            where = ('a project' if values is project
+                     else f'flavor {flavor.name}')
             _warn_once(f'{name} of {where}', value, wanted)
     return None
 
