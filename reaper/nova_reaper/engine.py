@@ -408,7 +408,7 @@ class Engine:
             # The journal tells which servers are protected.
             return
         if self._lists_read or self._read and not self.listed:
-            # What was read last is not known yet.
+            # The engine has not taken all yet that the last job has read.
             return
         calendar = self._calendar
         due = calendar.due(self.guard.active, self.recovered, self._doubted)
@@ -418,9 +418,10 @@ class Engine:
                 lists.FIRST_HOSTS,
                 functools.partial(self._lists.read_first, ahead),
                 functools.partial(self._take_first, self._term))
-        if due is None or any(name in self.jobs for name in (
-                lists.FULL, lists.CHANGES)) or not self.listed and (
-                    lists.FIRST_HOSTS in self.jobs):
+        others = [lists.FULL, lists.CHANGES]
+        if not self.listed:
+            others.append(lists.FIRST_HOSTS)
+        if due is None or any(name in self.jobs for name in others):
             return
         if due == lists.CHANGES and not self.recovered and (
                 self.jobs.runs('attempt ') and self._ahead_in != self._term):

@@ -436,7 +436,8 @@ def write(tree, series, git, release_of):
              if release_of(path) is None and tree.read(path).strip()}
     patches = []
     for feature in series.features:
-        # What a patch has left out comes with this feature.
+        # A patch that holds until this feature has left out lines of earlier
+        # commits. This commit writes the files of the patch with these lines.
         without = [x for x in patches if x.until == feature['name']]
         patches = [x for x in patches if x not in without]
         anew = set().union(*(patch.paths for patch in without))

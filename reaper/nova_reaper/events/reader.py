@@ -45,7 +45,7 @@ SHARED_AGE = 1.0
 # read_room() looks at fewer candidates of Placement than this.
 MANY = 100
 GONE = ('DELETED', 'SOFT_DELETED')
-# What most hosts have some of left, however full they are.
+# A host that is full for servers mostly has some of these classes left.
 OUTLINED = ('MEMORY_MB', 'DISK_GB', 'VCPU', 'PCPU')
 
 
@@ -385,7 +385,6 @@ class Reader:
         for one in sharing:
             # A list reads many hosts that share one provider.
             self._read_used(one.name, read_at - SHARED_AGE * bool(among))
-        traits, aggregates = self._having_of(hypervisor.uuid)
         with self._lock:
             there = [(self.preemptible[uuid], share) for uuid, share
                      in provider.consumers.items()
@@ -395,12 +394,9 @@ class Reader:
                 one.uuid: one.consumers[server.id].resources
                 for one in below if server.id in one.consumers}, sharing)
             for server, share in there if server.host == name)
-        host = model.Host(
-            name=name, inventory=provider.inventory,
-            used=provider.summed().used, aggregates=aggregates, traits=traits,
-            disabled=not (hypervisor.up and hypervisor.enabled),
-            uuid=hypervisor.uuid, generation=provider.generation,
-            providers=(*(one.summed() for one in below), *sharing))
+        host = self._host(
+            name, hypervisor, provider.summed(),
+            (*(one.summed() for one in below), *sharing), provider.generation)
         consumers = frozenset(provider.consumers).union(
             *(one.consumers for one in below))
         return HostView(host, servers, consumers, read_at,
@@ -432,7 +428,7 @@ class Reader:
             return {}
         servers: dict[str, list[nova.NovaServer]] = {}
         known = self.known()
-        # Who locked a server is asked for each of them.
+        # Nova says by one request a server who has locked the server.
         list(self.at_once(self.locked_by_admin, [
             server for server in known if server.locked]))
         for server in known:
@@ -450,17 +446,28 @@ class Reader:
                     read_at: float) -> HostView:
         """Return a host of which Placement has said the capacity."""
         sharing = self.sharing.get(hypervisor.uuid, ())
-        traits, aggregates = self._having_of(hypervisor.uuid)
         there = tuple(self._server(server, name, placement.Share({
             key: amount for key, amount in shapes.resources(server).items()
             if key in own.inventory}, None), {}, sharing)
             for server in servers)
-        return HostView(model.Host(
+        return HostView(
+            self._host(name, hypervisor, own, tuple(sharing)), there,
+            frozenset(server.id for server in there), read_at, outlined=True)
+
+    def _host(self, name: str, hypervisor: nova.Hypervisor,
+              own: model.Provider, others: tuple[model.Provider, ...],
+              generation: int | None = None) -> model.Host:
+        """Return a host whose providers have been read.
+
+        :param own: the host's own provider
+        :param others: the providers below, and those that share with the host
+        """
+        traits, aggregates = self._having_of(hypervisor.uuid)
+        return model.Host(
             name=name, inventory=own.inventory, used=own.used,
             aggregates=aggregates, traits=traits,
             disabled=not (hypervisor.up and hypervisor.enabled),
-            uuid=hypervisor.uuid, providers=tuple(sharing)), there,
-            frozenset(server.id for server in there), read_at, outlined=True)
+            uuid=hypervisor.uuid, generation=generation, providers=others)
 
     def _having_of(self, provider: str
                    ) -> tuple[frozenset[str], frozenset[str]]:
