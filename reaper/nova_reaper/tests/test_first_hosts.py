@@ -834,6 +834,16 @@ class CrashTestCase(ManyHostsTestCase, test_recovery.CrashingTestCase):
 class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
     """Of an end that was begun the journal alone tells."""
 
+    def start_after_a_return(self, result: str) -> None:
+        """Start when the journal tells of a protected server's return."""
+        self.conf.set_override('repeat_protection', 3600, 'reaper')
+        self.prefer(self.victims[0])
+        journal.Store(self.conf).add([journal.Record(
+            journal.Kind.RETURN, self.victims[0], 'owner', 's',
+            self.victims[0], 'owner', 'h0', result, {})])
+        self.offset += 100
+        self.start()
+
     def test_an_end_that_was_begun(self) -> None:
         journal.Store(self.conf).add([journal.Record(
             journal.Kind.NOTICE, fakes.new_id(), 'owner', 's', fakes.new_id(),
@@ -842,13 +852,7 @@ class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
         self.wait_for_all()
 
     def test_the_journal_is_late(self) -> None:
-        self.conf.set_override('repeat_protection', 3600, 'reaper')
-        self.prefer(self.victims[0])
-        journal.Store(self.conf).add([journal.Record(
-            journal.Kind.RETURN, self.victims[0], 'owner', 's',
-            self.victims[0], 'owner', 'h0', 'active', {})])
-        self.offset += 100
-        self.start()
+        self.start_after_a_return('active')
         self.late(engine_module.JOURNAL, lists.FIRST_HOSTS)
         waiting = self.add_waiting('w', 8)
         self.turns(20)
@@ -861,13 +865,7 @@ class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
         self.assertEqual('ACTIVE', self.status(self.victims[0]))
 
     def test_a_return_that_was_begun(self) -> None:
-        self.conf.set_override('repeat_protection', 3600, 'reaper')
-        self.prefer(self.victims[0])
-        journal.Store(self.conf).add([journal.Record(
-            journal.Kind.RETURN, self.victims[0], 'owner', 's',
-            self.victims[0], 'owner', 'h0', journal.ASKED, {})])
-        self.offset += 100
-        self.start()
+        self.start_after_a_return(journal.ASKED)
         self.wait_for_all()
         self.assertEqual('ACTIVE', self.status(self.victims[0]))
 
@@ -887,13 +885,7 @@ class BegunTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
         self.assertEqual([], self.ended())
 
     def test_the_journal_is_later_than_the_list(self) -> None:
-        self.conf.set_override('repeat_protection', 3600, 'reaper')
-        self.prefer(self.victims[0])
-        journal.Store(self.conf).add([journal.Record(
-            journal.Kind.RETURN, self.victims[0], 'owner', 's',
-            self.victims[0], 'owner', 'h0', 'active', {})])
-        self.offset += 100
-        self.start()
+        self.start_after_a_return('active')
         self.late(engine_module.JOURNAL)
         waiting = self.add_waiting('w', 8)
         self.turns(20)

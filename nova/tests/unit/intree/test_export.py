@@ -65,6 +65,15 @@ OURS = {
     ''',
 }
 
+# A patch of twice() in nova/new.py.
+SUM = '''\
+--- a/nova/new.py
++++ b/nova/new.py
+@@ -13,2 +13,2 @@
+ def twice(number):
+-    return 2 * number
++    return number + number
+'''
 SERIES = {
     'layer': ['nova/service.py'],
     'names': ["'nova_pending'", 'NOVA_PENDING'],
@@ -366,14 +375,7 @@ def _do_function(first):
             self.assertIn(later, git('show', 'HEAD:' + path))
 
     def test_until_a_later_feature(self):
-        put(self.here, {'edits/limit/until-twice.patch': '''\
---- a/nova/new.py
-+++ b/nova/new.py
-@@ -13,2 +13,2 @@
- def twice(number):
--    return 2 * number
-+    return number + number
-'''})
+        put(self.here, {'edits/limit/until-twice.patch': SUM})
         features = SERIES['features']
         git = self.export(self.archive(), series={**SERIES, 'features': [
             {**features[0], 'code': ['nova/thing.py', 'nova/new.py']},
@@ -390,14 +392,7 @@ def _do_function(first):
             def twice(number):
                 return 2 * number
         '''})
-        put(self.here, {'edits/limit/sum.patch': '''\
---- a/nova/new.py
-+++ b/nova/new.py
-@@ -13,2 +13,2 @@
- def twice(number):
--    return 2 * number
-+    return number + number
-'''})
+        put(self.here, {'edits/limit/sum.patch': SUM})
         limit, twice = SERIES['features']
         git = self.export(self.archive(), series={**SERIES, 'features': [
             {**limit, 'code': ['nova/thing.py', 'nova/new.py']},
