@@ -29,7 +29,7 @@ from nova_reaper.report import health
 from nova_reaper.report import journal
 
 LOG = log.getLogger(__name__)
-# A miss, and a withdrawal for a better decision, counts for so long.
+# A miss, and a withdrawal for better victims, counts for so long.
 COUNTS_FOR = datetime.timedelta(hours=1)
 
 
@@ -55,7 +55,7 @@ class History:
 
     :ivar last: the time of the last attempt
     :ivar builds: how many builds have failed on a host
-    :ivar withdrawn: when notices were withdrawn for better decisions
+    :ivar withdrawn_at: when notices were withdrawn for better victims last
     """
 
     attempts: int = 1
@@ -63,7 +63,7 @@ class History:
     failures: int = 0
     failed_at: datetime.datetime | None = None
     builds: int = 0
-    withdrawn: tuple[datetime.datetime, ...] = ()
+    withdrawn_at: datetime.datetime | None = None
     reason: model.Reason | None = None
     avoid: str | None = None
     paused_until: datetime.datetime | None = None
@@ -96,11 +96,14 @@ class History:
         if cause in OWN:
             self.reason = reason
 
-    def withdrawals(self, now: datetime.datetime) -> int:
-        """Return how many notices were withdrawn within the last hour."""
-        self.withdrawn = tuple(
-            at for at in self.withdrawn if at > now - COUNTS_FOR)
-        return len(self.withdrawn)
+    def may_withdraw(self, now: datetime.datetime) -> bool:
+        """Return whether notices may be withdrawn for better victims.
+
+        Plans of other servers change prices all the time. If notices were
+        withdrawn each time, nobody would be ended.
+        """
+        return self.withdrawn_at is None or (
+            now - self.withdrawn_at >= COUNTS_FOR)
 
     def of(self, waiting: model.Waiting) -> model.Waiting:
         """Return a copy of the server with its history."""

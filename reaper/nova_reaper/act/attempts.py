@@ -67,13 +67,6 @@ AGAIN = 5.0
 LOOKS = 500
 # Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0
-# How often within an hour the reaper withdraws notices for a server because
-# another host has room, and how often because other victims cost less.
-ROOM_WITHDRAWALS = 3
-PRICE_WITHDRAWALS = 1
-# For so many seconds after its notice an attempt ends nobody while the notices
-# of another attempt are being withdrawn; it looks every LOOK seconds.
-WITHDRAWING = 60.0
 
 
 class Step(enum.StrEnum):
@@ -143,6 +136,8 @@ class Attempt:
     :ivar held_at: when the part of the room that is held before the swap
         changed last
     :ivar needless: why the victims need not end, '' if they have to
+    :ivar elsewhere: the attempt to build the server where there is room with no
+        end, or the outcome of the last such attempt, which came to nothing
     :ivar swapped: whether the victims' allocations are gone
     :ivar unsure: whether a write of the hold, which may be done, got no answer
     :ivar ended: how many victims the reaper has ended
@@ -175,6 +170,7 @@ class Attempt:
     held: placement.Consumer | None = None
     held_at: float = 0.0
     needless: str = ''
+    elsewhere: 'Attempt | Outcome | None' = None
     swapped: bool = False
     unsure: bool = False
     ended: int = 0
@@ -444,6 +440,23 @@ class Attempts:
 
         :returns: whether an attempt has begun
         """
+        current = self._attempt(waiting, decision)
+        if current is None:
+            self._world.planner.undo(decision, timeutils.utcnow(True))
+            self._world.queue.discard(waiting.id)
+            self._hosts.read(decision.host or '', whole=True)
+            self._not_begun[waiting.id] = time.monotonic() + AGAIN
+            return False
+        self.under_way[waiting.id] = current
+        return True
+
+    def _attempt(self, waiting: model.Waiting, decision: model.Decision
+                 ) -> Attempt | None:
+        """Return an attempt to carry out a decision.
+
+        :returns: None if the server, the host or a victim is not known any
+            more
+        """
         now = timeutils.utcnow(True)
         find = self._world.index.slots.find
         hypervisor = self._reader.hypervisors.get(decision.host or '')
@@ -451,11 +464,7 @@ class Attempts:
         victims = _victims(filter(None, map(find, decision.victims)))
         if hypervisor is None or answer is None or (
                 len(victims) < len(decision.victims)):
-            self._world.planner.undo(decision, now)
-            self._world.queue.discard(waiting.id)
-            self._hosts.read(decision.host or '', whole=True)
-            self._not_begun[waiting.id] = time.monotonic() + AGAIN
-            return False
+            return None
         index, exclusions = self._world.index, self._world.index.exclusions
         may: list[model.Server] = []
         if self._world.options.mode is not model.Mode.FILL and (
@@ -464,7 +473,7 @@ class Attempts:
                 index, waiting, hypervisor.host, now, decision.victims
             ) if victims else choose.to_search(
                 index, waiting, hypervisor.host, now)
-        self.under_way[waiting.id] = Attempt(
+        return Attempt(
             waiting, hypervisor.host, hypervisor.uuid,
             requests=answer.requests, victims=victims,
             freed_at=self._hosts.freed.get(hypervisor.host, 0.0),
@@ -474,7 +483,6 @@ class Attempts:
             lacks=exclusions.crowded(waiting.shape).get(
                 hypervisor.host, frozenset()),
             instead=_victims(may))
-        return True
 
     def end_run_times(self) -> None:
         """Begin to give notice to servers whose run time is nearly over."""
@@ -561,9 +569,7 @@ class Attempts:
             if current.wake_at > now or f'attempt {server}' in self._jobs:
                 continue
             if current.step in (Step.GRACE, Step.SWAP):
-                current = self.under_way[server] = self._planned_anew(current)
-                if current.wake_at > time.monotonic():
-                    continue
+                current = self._planned_anew(current)
             if current.step == Step.CHECK:
                 if asking >= self._conf.max_rebuilds:
                     continue
@@ -582,9 +588,14 @@ class Attempts:
         before = current.decision
         waiting = self._world.waiting(current.id)
         now = timeutils.utcnow(True)
-        if before is None or waiting is None or current.unsure:
-            # The next step finds out whether the server still waits.
+        there = current.elsewhere
+        if before is None or waiting is None or current.unsure or (
+                isinstance(there, Attempt) and there.unsure):
+            # The next step finds out whether the server still waits, and what
+            # is held for the server.
             return current
+        if isinstance(there, Attempt):
+            current = current.but(elsewhere=None)
         if waiting.demand != current.waiting.demand:
             return current.but(
                 needless='the server asks for something else by now')
@@ -606,23 +617,21 @@ class Attempts:
                 # The swap leaves out victims that need not end. Once the host
                 # has changed, "lacks" is known no more: the victims stay.
                 return current
-        # Plans of other attempts change room and prices all the time. If
-        # notices were withdrawn each time, no attempt would end its victims.
+        if is_room:
+            if isinstance(there, Outcome) and (
+                    there.attempt.host == found.host):
+                view = self._world.views.get(there.attempt.host)
+                if view is None or view.read_at < there.attempt.since:
+                    # The host is as it was when the server did not get it.
+                    return current
+            attempt = self._attempt(waiting, found)
+            # Nobody is ended on the other host.
+            return current.but(elsewhere=attempt and attempt.but(instead=()))
         history = self._world.history[current.id]
-        if history.withdrawals(now) >= (ROOM_WITHDRAWALS if is_room
-                                        else PRICE_WITHDRAWALS):
+        if not history.may_withdraw(now):
             return current
-        if is_room and current.notice_left > -WITHDRAWING and any(
-                other.needless and not other.stalled
-                for other in self.under_way.values()):
-            # The server whose notice is being withdrawn may get this room.
-            # Its plan shows at the next look of this attempt, and nobody is
-            # ended until then.
-            return (current.later(LOOK) if current.step == Step.SWAP
-                    else current)
-        history.withdrawn += now,
-        return current.but(needless='there is room without its end' if is_room
-                           else 'others are ended at a lower price')
+        history.withdrawn_at = now
+        return current.but(needless='others are ended at a lower price')
 
     def _is_over_cap(self, current: Attempt, now: datetime.datetime) -> bool:
         """Return whether a cap, which was lowered, spares the victims.
@@ -654,6 +663,14 @@ class Attempts:
                 result.step == Step.NOTICE):
             result = result.but(runner_up=self._world.planner.runner_up(
                 result.waiting, before.decision, timeutils.utcnow(True)))
+        if isinstance(result.elsewhere, Outcome) and (
+                result.elsewhere is not before.elsewhere):
+            self._leave_out(result.elsewhere, timeutils.utcnow(True))
+        if before.decision and result.decision and (
+                result.host != before.host):
+            self._world.planner.move(before.decision, result.decision,
+                                     result.waiting, timeutils.utcnow(True))
+            self._hosts.read(before.host)
         self.under_way[result.id] = result.but(
             wake_at=min(before.wake_at, result.wake_at))
         if before.step != result.step and result.step in (
@@ -759,41 +776,50 @@ class Attempts:
 
     def _again(self, outcome: Outcome, now: datetime.datetime) -> None:
         """Have the world note why the server of an attempt waits again."""
-        server, host = outcome.attempt.id, outcome.attempt.host
-        exclusions, history = self._world.index.exclusions, self._world.history
-        waiting = self._world.waiting(server)
+        server, history = outcome.attempt.id, self._world.history
+        # After a withdrawal, which is no refusal, the next decision comes at
+        # once.
+        if not self._leave_out(outcome, now) and (
+                outcome.result is not Result.WITHDRAWN):
+            history[server].came_to_nothing(
+                outcome.cause, outcome.reason, outcome.attempt.host, now,
+                self._conf.retry_interval)
+        if outcome.attempt.sent:
+            history[server].asked(now)
+        self._world.put_again(server)
+
+    def _leave_out(self, outcome: Outcome, now: datetime.datetime) -> bool:
+        """Leave out the hosts that an attempt has found to be of no use.
+
+        :returns: whether the next decision may come at once, because the
+            outcome is about hosts, or other servers of the shape, alone
+        """
+        host, exclusions = outcome.attempt.host, self._world.index.exclusions
+        waiting = self._world.waiting(outcome.attempt.id)
         if outcome.refused:
-            # The next decision comes at once.
             if waiting:
-                self._leave_out(waiting, outcome, now)
-        elif outcome.result is Result.WITHDRAWN:
-            pass  # Nova refused nothing: the next decision comes at once.
+                self._refuse(waiting, outcome, now)
         elif outcome.offered is not None:
             if waiting:
                 exclusions.offer(waiting.shape, {
                     name for name, view in self._world.views.items()
                     if view.host.uuid in outcome.offered and name != host})
-        elif not outcome.apart:
-            lost = outcome.cause is world.Cause.RACE and (
-                outcome.result is Result.CONFLICT)
-            if lost and waiting:
-                # Placement has no room on the host, whatever the index has, or
-                # a victim has changed. All servers of the shape wait for news
-                # of the host, so that none of them overtakes this server.
-                exclusions.withhold(
-                    waiting.shape, host, now + datetime.timedelta(
-                        seconds=self._conf.retry_interval),
-                    bool(outcome.attempt.victims))
-            else:
-                history[server].came_to_nothing(
-                    outcome.cause, outcome.reason, host, now,
-                    self._conf.retry_interval)
-        if outcome.attempt.sent:
-            history[server].asked(now)
-        self._world.put_again(server)
+        elif waiting and not outcome.apart and (
+                outcome.cause is world.Cause.RACE and
+                outcome.result is Result.CONFLICT):
+            # Placement has no room on the host, whatever the index has, or a
+            # victim has changed. All servers of the shape wait for news of
+            # the host, so that none of them overtakes this server.
+            exclusions.withhold(
+                waiting.shape, host, now + datetime.timedelta(
+                    seconds=self._conf.retry_interval),
+                bool(outcome.attempt.victims))
+        else:
+            return outcome.apart
+        return True
 
-    def _leave_out(self, waiting: model.Waiting, outcome: Outcome,
-                   now: datetime.datetime) -> None:
+    def _refuse(self, waiting: model.Waiting, outcome: Outcome,
+                now: datetime.datetime) -> None:
         """Leave out the hosts that Nova's filters refuse.
 
         Two kinds of hosts stay: a host that was read after Nova judged the

@@ -150,7 +150,10 @@ class Actor:
                 self._holds.release(current.id, current.provider)
             return Outcome(current, Result.WITHDRAWN,
                            'The reaper only observes now.')
-        if current.held or current.unsure:
+        # A part of the room of victims, who need not end, on another host.
+        part = current.held if current.held and (
+            current.provider not in current.held.amounts) else None
+        if current.held != part or current.unsure:
             # The answer to the write of the hold may have been lost.
             held = self._holds.find(current.id, current.provider)
             if held and any(
@@ -159,7 +162,7 @@ class Actor:
                 return current.at(Step.REBUILD, held=held)
             # A hold of a part of the room is in the way of the whole hold.
             self._holds.release(current.id, current.provider)
-            current = current.but(held=None)
+            current = current.but(held=part)
         shape = current.waiting.shape
         for request in current.requests:
             try:
@@ -180,7 +183,7 @@ class Actor:
             # An unshelve, unlike a rebuild, needs free room: it takes no hold.
             return current.at(Step.REBUILD)
         try:
-            held = self._holds.take(current.id, amounts)
+            held = self._holds.take(current.id, amounts, part)
         except (rest.Conflict, rest.BadRequest) as error:
             if current.unsure and self._holds.find(
                     current.id, current.provider):
@@ -479,7 +482,8 @@ class Actor:
 
     def _grace(self, current: Attempt) -> Attempt | Outcome:
         """Wait for the notice to run out, and hold room that becomes free."""
-        stop = self._needless(current) or self._not_waiting(current)
+        stop = (self._needless(current) or self._not_waiting(current) or
+                self._elsewhere(current))
         if stop:
             return stop
         current = self._looked_at(current)
@@ -496,7 +500,7 @@ class Actor:
         if after:
             return after
         current = self._looked_at(self._with_hold(current))
-        stop = self._not_waiting(current)
+        stop = self._not_waiting(current) or self._elsewhere(current)
         if stop:
             return stop
         try:
@@ -705,6 +709,31 @@ class Actor:
             why = 'the mode allows it no more'
         return self._undo(current, why, Result.WITHDRAWN,
                           None) if why else None
+
+    def _elsewhere(self, current: Attempt) -> Attempt | None:
+        """Have the server built where there is room without an end.
+
+        The victims keep their notice until that room is held, since another
+        server may take it first.
+
+        :returns: the attempt there, or this attempt with the outcome of that
+            attempt; None if no other host has room
+        """
+        there: Attempt | Outcome | None = current.elsewhere
+        if not isinstance(there, Attempt):
+            return None
+        if not there.unsure:
+            there = self._check(there.but(held=self._with_hold(current).held))
+        if isinstance(there, Attempt):
+            there = self._hold(there)
+        if isinstance(there, Outcome):
+            return current.later(0.0, elsewhere=there)
+        if there.step is Step.HOLD:
+            # Whether the room is held is not known yet.
+            return current.but(elsewhere=there, wake_at=there.wake_at)
+        self._victims.withdraw(current.left, current.id,
+                               'there is room without its end')
+        return there
 
     def _not_begun(self, current: Attempt) -> Outcome | None:
         """Do as _needless() until Nova was asked to end all victims.

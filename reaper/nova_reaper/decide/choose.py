@@ -718,9 +718,18 @@ class Planner:
 
     def undo(self, decision: model.Decision, now: datetime.datetime) -> None:
         """Drop the plan of a decision; give its server back to the queue."""
+        self.queue.give_back(decision.server, now)
+        self._drop(decision)
+
+    def move(self, before: model.Decision, after: model.Decision,
+             waiting: model.Waiting, now: datetime.datetime) -> None:
+        """Plan another decision for a server, which gets its room at once."""
+        self._drop(before)
+        self._take(waiting.shape, after, now)
+
+    def _drop(self, decision: model.Decision) -> None:
         self.index.drop_plan(decision.server)
         self.drop_ends(decision)
-        self.queue.give_back(decision.server, now)
         row = self.index.rows.get(decision.host or '')
         if row is not None:
             self.queue.host_changed(self.index, row)

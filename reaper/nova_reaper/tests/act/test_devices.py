@@ -271,7 +271,7 @@ class NoticeTestCase(TwoHostsTestCase):
         self.turns(30)
         # Others that are cheaper by the amounts do not help: no notice is
         # taken back for them.
-        self.assertFalse(self.engine.world.history[waiting].withdrawn)
+        self.assertFalse(self.engine.world.history[waiting].withdrawn_at)
         self.turns(60)
         self.assertEqual('ACTIVE', self.status(waiting))
         self.assertEqual([False] + [True] * 3, self.left(having, *others))
