@@ -632,8 +632,15 @@ class Journal:
 
         Others are told of a change.
 
-        :raises: what the database does; nothing has changed then
+        :raises: what the database does, and TimeoutError if the record of an
+            earlier pause is not written yet; nothing has changed then
         """
+        with self._changed:
+            if not self._changed.wait_for(lambda: all(
+                    row.kind is not Kind.PAUSE for row in self._rows),
+                    PATIENCE):
+                # That record would end a resume as soon as it is written.
+                raise TimeoutError('The last pause is not written yet.')
         before = self.store.switch()
         if (before.kind if before else Kind.RESUME) is not kind:
             before = Record(kind, detail={'by': by, 'why': why})

@@ -210,6 +210,18 @@ class JournalTestCase(tests.TestCase):
         self.book.work()
         self.assertIsNone(self.book.pause)
 
+    def test_a_resume_before_the_pause_is_written(self) -> None:
+        self.useFixture(fixtures.MockPatchObject(journal, 'PATIENCE', 0.1))
+        self.book.pause_at_once('SIGUSR1')
+        self.assertRaises(TimeoutError, self.book.switch,
+                          Kind.RESUME, 'u', 'x')
+        self.assertTrue(self.book.pause)
+        self.book.work()
+        self.book.switch(Kind.RESUME, 'u', 'x')
+        self.book._look_at = 0.0
+        self.book.work()
+        self.assertIsNone(self.book.pause)
+
     def test_old_records_go_a_batch_at_a_time(self) -> None:
         self.conf.set_override('purge_batch', 2, 'journal')
         then = timeutils.utcnow(True) - datetime.timedelta(days=91)
