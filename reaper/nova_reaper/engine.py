@@ -115,14 +115,15 @@ class Engine:
         # Grows while another reaper acts. The engine drops what a job of an
         # earlier term has found.
         self._term = 0
-        # The term in which hosts were looked for before all hosts were read;
-        # whether some were read, and not all hosts yet; whether all of them
-        # are known by their outlines, and nothing was left to find by an
-        # earlier reaper; the servers that were taken for these; servers that
-        # are to be read when all hosts have been read.
+        # The term in which hosts were looked for before all hosts were read.
         self._ahead_in = -1
-        self._ahead = self._outlined = False
+        # Whether servers are built before all hosts have been read; whether
+        # others may end for them, since the outlines of all hosts are known
+        # and no earlier reaper has left anything to find.
+        self._ahead = self._ends_ahead = False
+        # The servers that were taken before all hosts were read.
         self._first: set[str] = set()
+        # Servers that are to be read when all hosts have been read.
         self._unread: set[str] = set()
         # Whether the world has counted what the journal tells of builds.
         self._counted = False
@@ -199,7 +200,7 @@ class Engine:
             # The active reaper may be paused meanwhile.
             self._book.asked.clear()
         self.recovered = self._ahead = self._counted = False
-        self._outlined = False
+        self._ends_ahead = False
         if not self.listed:
             # Another reaper may begin something for these servers.
             for server in list(self.world.servers):
@@ -299,7 +300,7 @@ class Engine:
     @property
     def _may_end(self) -> bool:
         """Whether the ends of before are known, or were waited for."""
-        return self._outlined or self.recovered and (
+        return self._ends_ahead or self.recovered and (
             CLOSE not in self.jobs or time.monotonic() >= self._close_until)
 
     def _failed(self, name: str, why: str) -> None:
@@ -485,7 +486,7 @@ class Engine:
             return
         self._ahead = True
         if found.hypervisors:
-            self._outlined = self.guard.judge(
+            self._ends_ahead = self.guard.judge(
                 len(found.hypervisors), found.unknown, found.bare, True
             ) and not found.noticed
             self.world.queue.wake_all()
@@ -538,7 +539,7 @@ class Engine:
         """Take the hosts and servers of a list, one after another."""
         if self._ahead:
             # What was decided by some of the hosts is decided anew.
-            self._ahead = self._outlined = False
+            self._ahead = self._ends_ahead = False
             self._lists.forget_first()
             # No server is given up by what the outlines of hosts said.
             self.world.told.forget(model.NEVER)
@@ -685,7 +686,7 @@ class Engine:
             waiting, decision = found
             waits = decision.verdict is model.Verdict.WAIT
             if self.recovered or not waits or (
-                    self._outlined and not waiting.shape.fill_only):
+                    self._ends_ahead and not waiting.shape.fill_only):
                 # Before all hosts are known another host may have room, or
                 # devices.
                 self.world.told.say(
