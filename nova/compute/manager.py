@@ -133,16 +133,31 @@ class ComputeManager:
             return True
         return instance.id != record_id
 
+    @nova_pending.new
+    @staticmethod
+    def _was_built(context, instance):
+        """Whether the cell has recorded that the host has built a server."""
+        try:
+            return objects.Instance.get_by_uuid(
+                context, instance.uuid, expected_attrs=[]
+                ).vm_state == vm_states.ACTIVE
+        except Exception:
+            # The released handlers find out that the record is gone.
+            return False
+
     def _build_and_run_instance(self, context, instance, *args, **kwargs):
         record_id = instance.id
         try:
             released.ComputeManager._build_and_run_instance(
                 self, context, instance, *args, **kwargs)
         except Exception:
-            # The clean-up after any other failure goes by UUID.
+            # The clean-up after any other failure goes by UUID. It would also
+            # take a server that runs, whose end of the build was not recorded,
+            # off this host.
             with excutils.save_and_reraise_exception():
-                if compute_utils.is_replaced(
-                        context, instance.uuid, record_id):
+                if self._was_built(context, instance) or (
+                        compute_utils.is_replaced(
+                            context, instance.uuid, record_id)):
                     raise exception.InstanceNotFound(instance_id=instance.uuid)
 
     def _set_instance_obj_error_state(self, instance, clean_task_state=False):
@@ -158,7 +173,7 @@ class ComputeManager:
             try:
                 self.reportclient.delete_allocation_for_instance(
                     context, instance.uuid, force=True)
-            except exception.AllocationDeleteFailed:
+            except Exception:
                 LOG.exception('The allocations of the server stay.',
                               instance=instance)
         released.ComputeManager._set_instance_obj_error_state(

@@ -28,6 +28,7 @@ from nova.limit import placement as placement_limits
 from nova.limit import utils as limit_utils
 from nova import objects
 from nova.objects import request_spec
+from nova.objects import service as service_obj
 from nova.objects import unbuilt_instance
 from nova import quota
 from nova.scheduler import held_room
@@ -67,6 +68,12 @@ class PersonalityUnknown(RequestUnknown):
     msg_fmt = _("Instance %(instance_uuid)s was created with personality "
                 "files, which are kept nowhere, so it cannot be rebuilt: "
                 "delete it and create it again.")
+
+
+class MayBeBuilt(exception.InstanceInvalidState):
+    msg_fmt = _("Instance %(instance_uuid)s cannot be rebuilt now: the host "
+                "that was asked to build it may still do so. Ask for the "
+                "rebuild again when all compute services are upgraded.")
 
 
 class OfOtherProject(exception.Forbidden):
@@ -153,7 +160,8 @@ class Request:
     def check(self) -> None:
         """Find everything that must refuse the request; change nothing.
 
-        :raises: InstanceInvalidState or RequestUnknown (409), RebuildRefused
+        :raises: InstanceInvalidState, RequestUnknown or MayBeBuilt (409),
+            RebuildRefused
             and what another rebuild raises for bad input (400),
             OverQuota or OfOtherProject (403)
         """
@@ -164,6 +172,11 @@ class Request:
                     state=getattr(self.record, attribute),
                     method='rebuild')
         self.make()
+        if (self.oldest_compute < service_obj.KNOWS_PENDING and
+                self.context.cell_uuid != objects.CellMapping.CELL0_UUID):
+            # The compute service of a release does not notice that a rebuild
+            # has replaced the record that the service was asked to build.
+            raise MayBeBuilt(instance_uuid=self.record.uuid)
         with rebuild_image.refusals():
             self.check_quota()
 

@@ -85,19 +85,21 @@ class RequestSpec:
         return spec
 
     def save(self):
+        if self._changed_fields != {'availability_zone'}:
+            released.RequestSpec.save(self)
+            return
         with api_db_api.context_manager.writer.using(
                 self._context) as session:
             # An update of a server reads its request spec, changes the zone
             # and saves the request spec. Another request may have saved other
             # fields meanwhile. From here on other requests wait for the end of
             # this transaction.
-            if self._changed_fields == {'availability_zone'}:
-                zone = self.availability_zone
-                row = session.query(api_models.RequestSpec).filter_by(
-                    instance_uuid=self.instance_uuid).with_for_update().first()
-                if row is not None:
-                    self._from_db_object(self._context, self, row)
-                    self.availability_zone = zone
+            zone = self.availability_zone
+            row = session.query(api_models.RequestSpec).filter_by(
+                instance_uuid=self.instance_uuid).with_for_update().first()
+            if row is not None:
+                self._from_db_object(self._context, self, row)
+                self.availability_zone = zone
             released.RequestSpec.save(self)
 
     def _get_update_primitives(self):

@@ -14,8 +14,6 @@ from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from nova import context as nova_context
-from nova import exception
-from nova.i18n import _
 from nova import objects
 from nova.objects import build_request
 from nova.scheduler import allocations
@@ -61,16 +59,16 @@ def check(
     report_client: 'report.SchedulerReportClient',
     instance_uuid: str,
 ) -> None:
-    """Check that the server that a scheduler has claimed for is still built.
+    """Delete a scheduler's claim for a server if nobody builds the server.
 
-    There is no check in the first seconds after the user's request, because no
+    The scheduler goes on: it may have claimed for other servers of the same
+    create, and a conductor finds out by itself that a server is gone. There
+    is no check in the first seconds after the user's request, because no
     conductor gives up so early.
 
     :param context: the request context
     :param report_client: the SchedulerReportClient
     :param instance_uuid: the server, for which nothing else is allocated
-    :raises: AllocationUpdateFailed if the server is not built any more. The
-        claim is deleted then.
     """
     if not timeutils.is_older_than(context.timestamp, _NO_TIMEOUT_WITHIN):
         return
@@ -83,10 +81,9 @@ def check(
                 context, instance_uuid) and not held_room.find(
                     context, report_client, instance_uuid)
 
+        LOG.info('Nobody builds the server any more: its claim is deleted.',
+                 instance_uuid=instance_uuid)
         _delete(context, report_client, instance_uuid, is_lost)
-        raise exception.AllocationUpdateFailed(
-            consumer_uuid=instance_uuid,
-            error=_('the server is not built any more'))
 
 
 def _delete(context, report_client, instance_uuid: str, is_lost) -> None:

@@ -23,6 +23,7 @@ from nova import context as nova_context
 from nova.db.main import api as main_db_api
 from nova import exception
 from nova import objects
+from nova.objects import service as service_obj
 from nova.objects import unbuilt_instance
 from nova.scheduler.client import report
 from nova.tests.fixtures import glance as glance_fixture
@@ -42,9 +43,9 @@ VOLUME = stopped_builds.VOLUME
 
 # The method of nova-compute that looks whether a rebuild has replaced the
 # server before it builds the server. A Nova that has the series in its own
-# tree calls that method _build_unless_rebuilt.
-BUILD = ('_build_unless_rebuilt'
-         if hasattr(manager.ComputeManager, '_build_unless_rebuilt')
+# tree calls that method _build_and_keep_allocations.
+BUILD = ('_build_and_keep_allocations'
+         if hasattr(manager.ComputeManager, '_build_and_keep_allocations')
          else '_do_build_and_run_instance')
 
 
@@ -421,6 +422,17 @@ class FailedBuildsTestCase(failed_builds_base.FailedBuildsBase):
         self.wait_for(self.server, 'ACTIVE')
         self.assertTrue(self.in_cell(
             self.cell_mappings['cell1'].uuid, self.server))
+
+    def test_compute_service_of_a_release(self):
+        """Such a service would build the server again if it comes late."""
+        self.failed()
+        with mock.patch.object(
+                objects.service, 'get_minimum_version_all_cells',
+                return_value=service_obj.KNOWS_PENDING - 1):
+            self.assertIn('when all compute services are upgraded',
+                          self.refused(409, self.server))
+        self.unchanged()
+        self.is_built()
 
     def test_on_a_host(self):
         self.failed()

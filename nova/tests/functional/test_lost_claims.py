@@ -7,7 +7,6 @@ from unittest import mock
 
 import oslo_messaging as messaging
 
-from nova import exception
 from nova.scheduler.client import query
 from nova.tests.functional import integrated_helpers
 
@@ -52,9 +51,22 @@ class LostClaimsTestCase(integrated_helpers._IntegratedTestBase):
         (args, kwargs), = asked
         context = args[1]
         context.timestamp -= datetime.timedelta(hours=1)
-        self.assertRaises(
-            exception.AllocationUpdateFailed, SELECT, *args, **kwargs)
+        SELECT(*args, **kwargs)
         self.assertEqual({}, self.allocations(server))
+
+    def test_one_of_several_is_deleted_before_its_claim(self):
+        def late(client, context, *args, **kwargs):
+            context.timestamp -= datetime.timedelta(hours=1)
+            self.api.delete_server(args[1][1])
+            return SELECT(client, context, *args, **kwargs)
+
+        with mock.patch.object(
+                query.SchedulerQueryClient, 'select_destinations', late):
+            self.api.post_server({'server': dict(
+                self._build_server(networks='none'), min_count=3)})
+            self._wait_for_assert(lambda: self.assertEqual(
+                ['ACTIVE'] * 2,
+                [server['status'] for server in self.api.get_servers()]))
 
     def test_server_that_moves(self):
         """A server that moves has no build request, and keeps its claim."""

@@ -67,6 +67,9 @@ AGAIN = 5.0
 LOOKS = 500
 # Seconds until the reaper tries again to give a server up.
 GIVE_UP_AGAIN = 60.0
+# For so many seconds after its notice an attempt still looks for room on other
+# hosts. Hosts that change all the time would otherwise put its end off.
+ELSEWHERE = 20.0
 
 
 class Step(enum.StrEnum):
@@ -136,8 +139,8 @@ class Attempt:
     :ivar held_at: when the part of the room that is held before the swap
         changed last
     :ivar needless: why the victims need not end, '' if they have to
-    :ivar elsewhere: the attempt to build the server where there is room with no
-        end, or the outcome of the last such attempt, which came to nothing
+    :ivar elsewhere: the attempt to build the server on another host, where
+        nobody has to end, or the outcome of the last such attempt
     :ivar swapped: whether the victims' allocations are gone
     :ivar unsure: whether a write of the hold, which may be done, got no answer
     :ivar ended: how many victims the reaper has ended
@@ -618,15 +621,13 @@ class Attempts:
                 # has changed, "lacks" is known no more: the victims stay.
                 return current
         if is_room:
-            if isinstance(there, Outcome) and (
-                    there.attempt.host == found.host):
-                view = self._world.views.get(there.attempt.host)
-                if view is None or view.read_at < there.attempt.since:
-                    # The host is as it was when the server did not get it.
-                    return current
-            attempt = self._attempt(waiting, found)
-            # Nobody is ended on the other host.
-            return current.but(elsewhere=attempt and attempt.but(instead=()))
+            if current.notice_left < -ELSEWHERE or (
+                    isinstance(there, Outcome) and
+                    there.attempt.host == found.host and
+                    time.monotonic() < there.attempt.since +
+                    self._conf.retry_interval):
+                return current
+            return current.but(elsewhere=self._attempt(waiting, found))
         history = self._world.history[current.id]
         if not history.may_withdraw(now):
             return current
@@ -666,6 +667,9 @@ class Attempts:
         if isinstance(result.elsewhere, Outcome) and (
                 result.elsewhere is not before.elsewhere):
             self._leave_out(result.elsewhere, timeutils.utcnow(True))
+            if not result.elsewhere.refused:
+                # The index may be wrong about the host.
+                self._hosts.read(result.elsewhere.attempt.host, True)
         if before.decision and result.decision and (
                 result.host != before.host):
             self._world.planner.move(before.decision, result.decision,

@@ -175,6 +175,12 @@ class Actor:
                             current.id, error)
                 return Outcome(current, Result.REFUSED, 'Its flavor asks for '
                                'what no host can have.', model.Reason.REFUSED)
+            if amounts is None and part:
+                # Placement counts the part of a shared provider as taken.
+                tree = self._tree(current)
+                asked = _request(current, tree)
+                amounts = holds.place(
+                    asked, tree, (), part.amounts) if asked else None
             if amounts is not None:
                 break
         else:
@@ -719,15 +725,25 @@ class Actor:
         :returns: the attempt there, or this attempt with the outcome of that
             attempt; None if no other host has room
         """
-        there: Attempt | Outcome | None = current.elsewhere
-        if not isinstance(there, Attempt):
+        begun = there = current.elsewhere
+        if not isinstance(begun, Attempt):
             return None
-        if not there.unsure:
-            there = self._check(there.but(held=self._with_hold(current).held))
-        if isinstance(there, Attempt):
-            there = self._hold(there)
-        if isinstance(there, Outcome):
-            return current.later(0.0, elsewhere=there)
+        try:
+            if not begun.unsure:
+                there = self._check(
+                    begun.but(held=self._with_hold(current).held))
+            if isinstance(there, Attempt):
+                there = self._hold(there)
+        except rest.RequestFailed as error:
+            if begun.unsure:
+                raise
+            LOG.info('Server %s is not built on host %s: %s', current.id,
+                     begun.host, error)
+            there = Outcome(begun, Result.CONFLICT, 'It cannot be looked at.',
+                            model.Reason.UNKNOWN)
+        if not isinstance(there, Attempt):
+            return current.later(0.0, elsewhere=there and dataclasses.replace(
+                there, attempt=begun.but(since=time.monotonic())))
         if there.step is Step.HOLD:
             # Whether the room is held is not known yet.
             return current.but(elsewhere=there, wake_at=there.wake_at)
@@ -944,6 +960,9 @@ class Actor:
                 current.provider))
         elif current.held:
             self._holds.release(current.id, current.provider)
+        if isinstance(current.elsewhere, Attempt) and current.elsewhere.unsure:
+            # The hold may have moved there.
+            self._holds.release(current.id, current.elsewhere.provider)
         self._victims.withdraw(left, current.id, why, result.value,
                                current.cause)
         return Outcome(current, result, why[0].upper() + why[1:] + '.',

@@ -725,7 +725,8 @@ class Planner:
              waiting: model.Waiting, now: datetime.datetime) -> None:
         """Plan another decision for a server, which gets its room at once."""
         self._drop(before)
-        self._take(waiting.shape, after, now)
+        if after.host in self.index.rows:
+            self._take(waiting.shape, after, now)
 
     def _drop(self, decision: model.Decision) -> None:
         self.index.drop_plan(decision.server)

@@ -2,6 +2,7 @@
 
 """What a host leaves of a server that it has built, as it loses its peers."""
 
+import functools
 from unittest import mock
 
 import fixtures
@@ -50,6 +51,22 @@ class BuiltServerTestCase(test.NoDBTestCase):
     def patch(self, target, name, **kwargs):
         return self.useFixture(
             fixtures.MockPatchObject(target, name, **kwargs)).mock
+
+    def test_the_state_is_saved_and_the_rest_fails(self):
+        """The released clean-up would set the server to ERROR, on no host."""
+        self.build.side_effect = functools.partial(
+            manager.ComputeManager._build_and_run_instance, self.compute)
+        notify = self.patch(
+            self.compute, '_notify_about_instance_usage',
+            side_effect=messaging.MessagingTimeout())
+        self.instance.host = 'host'
+        self.now.vm_state = vm_states.ACTIVE
+        self.built()
+        notify.assert_called_once()
+        self.assertEqual(('host', vm_states.BUILDING),
+                         (self.instance.host, self.instance.vm_state))
+        self.networks.assert_not_called()
+        self.delete.assert_not_called()
 
     def built(self):
         self.compute.build_and_run_instance(

@@ -2,12 +2,14 @@
 
 """A notice is withdrawn when the end becomes needless; its room is kept."""
 
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 from oslo_utils import timeutils
 
 from nova_reaper.act import attempts
+from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.events import bus
@@ -165,6 +167,79 @@ class GraceTestCase(test_engine.EngineTestCase):
             self.turns(20)
         self.assertEqual([{'VCPU': 8, 'MEMORY_MB': 8192}], held)
         self.assertEqual('ACTIVE', self.status(self.waiting))
+
+    def test_nova_fails_over_the_room_elsewhere(self) -> None:
+        answered = self.nova._pending
+
+        def pending(method: str, server: dict[str, Any], query: dict[str, Any],
+                    *more: Any) -> fakes.Answer:
+            if 'h2' in (query['hosts'] or ()):
+                return self.nova.error(500, 'Unexpected API Error.')
+            return answered(method, server, query, *more)
+
+        with mock.patch.object(self.nova, '_pending', pending):
+            self.nova.finish(self.other)
+            self.changed('h2')
+            self.turns(200)
+        self.assertEqual(('ACTIVE', 'h1'), (
+            self.status(self.waiting),
+            self.nova.servers[self.waiting]['OS-EXT-SRV-ATTR:host']))
+        self.assertIsNone(self.status(self.victim))
+
+    def test_a_conflict_over_the_room_elsewhere(self) -> None:
+        take = self.room.holds.take
+        refusals: list[Any] = []
+
+        def conflict(*args: Any) -> placement.Consumer:
+            if self.nova.hosts['h2'] in args[1] and not refusals:
+                refusals.append(args)
+                raise rest.Conflict('placement', 'POST', 'changed', 409)
+            return take(*args)
+
+        holding = self.engine.attempts._actor._holds
+        with mock.patch.object(holding, 'take', conflict), mock.patch.object(
+                self.engine._calendar, 'due', lambda *_: None):
+            self.nova.finish(self.other)
+            self.changed('h2')
+            self.turns(90)
+        self.assertEqual(1, len(refusals))
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual([True], self.left(self.victim))
+
+    def test_hosts_that_change_put_no_end_off(self) -> None:
+        for host in 'h3', 'h4':
+            self.nova.add_host(host, 16)
+            self.nova.refused_by[host] = 'NUMATopologyFilter'
+            self.hint(bus.Kind.HOST, host=host)
+        self.turns(3)
+        small: dict[str, str] = {}
+        with mock.patch.object(self.engine._calendar, 'due', lambda *_: None):
+            for number in range(170):
+                host = 'h3' if number % 2 else 'h4'
+                if host in small:
+                    self.nova.finish(small.pop(host))
+                else:
+                    small[host] = self.nova.add_server('n', 1, host)
+                self.hint(bus.Kind.HOST, host=host)
+                self.turns(1)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+
+    def test_the_mode_is_lowered_as_the_answer_is_lost(self) -> None:
+        self.nova.finish(self.other)
+        self.room.adapter.lost['POST'] = 504
+        self.hint(bus.Kind.HOST, host='h2')
+        self.until(lambda: getattr(self.current().elsewhere, 'unsure', False))
+        self.conf.set_override('mode', 'fill', 'reaper')
+        self.turns(40)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual([True], self.left(self.victim))
+
+    def until(self, done: Callable[[], bool]) -> None:
+        for _ in range(100):
+            if done():
+                return
+            self.turns(1)
+        self.fail('It does not come to that.')
 
     def test_a_crash_before_the_notice_is_withdrawn(self) -> None:
         victims = self.engine.attempts._actor._victims

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from nova_reaper.act import attempts
 from nova_reaper.events import bus
@@ -220,3 +221,49 @@ class GraceTestCase(SharedBase):
         self.assertEqual('ACTIVE', self.status(waiting))
         self.has(waiting, 1, 15)
         self.assertNotIn(having, self.nova.servers)
+
+
+class ElsewhereTestCase(SharedBase):
+    """Another host gets room while a server has notice."""
+
+    disk = 30
+    options = {'grace_period': 120}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.room.set_inventory(self.hosts[0], VCPU=5, MEMORY_MB=5120)
+        self.add('h1', preemptible=False)
+        self.victim = self.add('h1', 15)
+        self.other = self.add('h2', 10, preemptible=False)
+        self.add('h2', preemptible=False)
+        self.waiting = self.wait(15)
+        self.turns(8)
+        self.assertEqual(
+            attempts.Step.GRACE,
+            self.engine.attempts.under_way[self.waiting].step)
+        self.nova.finish(self.other)
+        self.hint(bus.Kind.HOST, host='h2')
+
+    def test_what_is_held_of_the_pool_counts(self) -> None:
+        """The pool has 15 GB with the part that is held, 10 without it."""
+        self.turns(30)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.has(self.waiting, 1, 15)
+        self.assertEqual([True], self.left(self.victim))
+
+    def test_the_host_is_removed_meanwhile(self) -> None:
+        advance = self.engine.attempts._actor.advance
+
+        def slow(current: attempts.Attempt
+                 ) -> attempts.Attempt | attempts.Outcome:
+            result = advance(current)
+            if isinstance(result, attempts.Attempt) and (
+                    result.host != current.host):
+                self.engine.world.remove_host(result.host)
+            return result
+
+        with mock.patch.object(
+                self.engine.attempts._actor, 'advance', slow):
+            self.turns(30)
+        self.assertEqual('ACTIVE', self.status(self.waiting))
+        self.assertEqual([True], self.left(self.victim))
