@@ -69,7 +69,7 @@ LOOKS = 500
 GIVE_UP_AGAIN = 60.0
 # For so many seconds after its notice an attempt still looks for room on other
 # hosts. Hosts that change all the time would otherwise put its end off.
-ELSEWHERE = 20.0
+ELSEWHERE = 60.0
 
 
 class Step(enum.StrEnum):

@@ -212,9 +212,11 @@ class GraceTestCase(test_engine.EngineTestCase):
             self.nova.refused_by[host] = 'NUMATopologyFilter'
             self.hint(bus.Kind.HOST, host=host)
         self.turns(3)
+        self.offset += 85
         small: dict[str, str] = {}
-        with mock.patch.object(self.engine._calendar, 'due', lambda *_: None):
-            for number in range(170):
+        with mock.patch.object(self.engine._calendar, 'due', lambda *_: None
+                               ), mock.patch.object(attempts, 'ELSEWHERE', 9):
+            for number in range(70):
                 host = 'h3' if number % 2 else 'h4'
                 if host in small:
                     self.nova.finish(small.pop(host))

@@ -246,7 +246,7 @@ class ElsewhereTestCase(SharedBase):
 
     def test_what_is_held_of_the_pool_counts(self) -> None:
         """The pool has 15 GB with the part that is held, 10 without it."""
-        self.turns(30)
+        self.turns(60)
         self.assertEqual('ACTIVE', self.status(self.waiting))
         self.has(self.waiting, 1, 15)
         self.assertEqual([True], self.left(self.victim))
@@ -264,6 +264,6 @@ class ElsewhereTestCase(SharedBase):
 
         with mock.patch.object(
                 self.engine.attempts._actor, 'advance', slow):
-            self.turns(30)
+            self.turns(60)
         self.assertEqual('ACTIVE', self.status(self.waiting))
         self.assertEqual([True], self.left(self.victim))
