@@ -104,8 +104,7 @@ class API:
             'networks': None if requested_networks is None
             else requested_networks.obj_to_primitive(),
             'personality': bool(injected_files),
-            'asked_to_wait': context.supports_api_version(
-                pending.API_VERSION)})
+            'asked_to_wait': not pending.is_hidden()})
         return released.API._create_instance(
             self, context, flavor, image_href, kernel_id, ramdisk_id,
             min_count, max_count, display_name, display_description, hostname,

@@ -12,9 +12,6 @@ class Resource:
 
     def _process_stack(self, request, action, action_args,
                        content_type, body, accept):
-        context = request.environ.get('nova.context')
-        if context and not request.api_version_request.is_null():
-            context.api_version = request.api_version_request.get_string()
         unknown = not api_version_request.is_supported(
             request, pending.API_VERSION)
         with pending.hidden(unknown):

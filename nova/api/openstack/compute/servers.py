@@ -5,6 +5,7 @@ import functools
 from oslo_db import exception as db_exc
 import webob
 
+from nova.api.openstack import api_version_request
 from nova.api.openstack import common
 from nova.api.openstack.compute.schemas import servers as schema
 from nova.api.openstack import wsgi
@@ -66,7 +67,8 @@ class ServersController:
         The request specs of those servers are loaded in one query.
         """
         context = req.environ['nova.context']
-        if not context.supports_api_version(pending_reason.API_VERSION):
+        if not api_version_request.is_supported(
+                req, pending_reason.API_VERSION):
             return
         waiting = {server['id']: server for server in servers
                    if server['status'] == 'PENDING' or (
@@ -150,8 +152,8 @@ class ServersController:
             released.ServersController._rebuild)))
     def _rebuild(self, req, id, body):
         context = req.environ['nova.context']
-        asked_for = context.supports_api_version(
-            rebuild_in_cell0.API_VERSION)
+        asked_for = api_version_request.is_supported(
+            req, rebuild_in_cell0.API_VERSION)
         if asked_for:
             # The compute API finds the image of a server whose rebuild names
             # none.
@@ -163,8 +165,7 @@ class ServersController:
         except webob.exc.HTTPConflict as error:
             # Up to 2.104 the words do not mention that rebuild.
             refusal = error.__context__
-            if (not asked_for and
-                    context.supports_api_version(pending.API_VERSION) and
+            if (not asked_for and not pending.is_hidden() and
                     isinstance(refusal, exception.InstanceInvalidState) and
                     refusal.kwargs.get('attr') == 'launched_at'):
                 error.explanation += _(

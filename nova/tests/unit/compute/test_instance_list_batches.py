@@ -45,10 +45,10 @@ class BatchesTestCase(test.NoDBTestCase):
         self.assertEqual('ef', self.batch('d'))
 
     def test_whole_batch_goes(self):
-        """The cell gives no more records, and does not count as down."""
+        """The cell counts as down, as in the release."""
         self.batch()
         self.stored = list('cdef')
-        self.assertEqual('', self.batch('b'))
+        self.assertRaises(exception.MarkerNotFound, self.batch, 'b')
 
     def test_batch_of_another_cell(self):
         self.batch()
