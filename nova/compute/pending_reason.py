@@ -99,7 +99,6 @@ class PendingReason:
 
     def __init__(self, compute_api: api.API) -> None:
         self.compute_api = compute_api
-        self.scheduler_rpcapi = rpcapi.SchedulerAPI()
         # Until this time of the monotonic clock no scheduler is asked for
         # owners: none has answered, and each request would wait in vain.
         self._silent_until = 0.0
@@ -259,7 +258,7 @@ class PendingReason:
                 return None
             page = Page(None, 0, None)
         try:
-            verdict = self.scheduler_rpcapi.get_pending_verdict(
+            verdict = rpcapi.SchedulerAPI().get_pending_verdict(
                 nova_context.RequestContext.from_dict(context.to_dict()),
                 spec, hosts=page.hosts, marker=page.marker, limit=page.limit,
                 reason=not (page.hosts or page.marker), is_tenant=is_tenant,
