@@ -161,9 +161,8 @@ class Request:
         """Find everything that must refuse the request; change nothing.
 
         :raises: InstanceInvalidState, RequestUnknown or MayBeBuilt (409),
-            RebuildRefused
-            and what another rebuild raises for bad input (400),
-            OverQuota or OfOtherProject (403)
+            RebuildRefused and what another rebuild raises for bad input
+            (400), OverQuota or OfOtherProject (403)
         """
         for attribute, allowed in _STATE:
             if getattr(self.record, attribute) not in allowed:

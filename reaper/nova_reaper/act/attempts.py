@@ -624,8 +624,7 @@ class Attempts:
             if current.notice_left < -ELSEWHERE or (
                     isinstance(there, Outcome) and
                     there.attempt.host == found.host and
-                    time.monotonic() < there.attempt.since +
-                    self._conf.retry_interval):
+                    time.monotonic() < there.attempt.wake_at):
                 return current
             return current.but(elsewhere=self._attempt(waiting, found))
         history = self._world.history[current.id]

@@ -743,7 +743,7 @@ class Actor:
                             model.Reason.UNKNOWN)
         if not isinstance(there, Attempt):
             return current.later(0.0, elsewhere=there and dataclasses.replace(
-                there, attempt=begun.but(since=time.monotonic())))
+                there, attempt=begun.later(self._conf.retry_interval)))
         if there.step is Step.HOLD:
             # Whether the room is held is not known yet.
             return current.but(elsewhere=there, wake_at=there.wake_at)

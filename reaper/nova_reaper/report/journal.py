@@ -639,7 +639,8 @@ class Journal:
             if not self._changed.wait_for(lambda: all(
                     row.kind is not Kind.PAUSE for row in self._rows),
                     PATIENCE):
-                # That record would end a resume as soon as it is written.
+                # As soon as the record of that pause is written, the record
+                # would end the resume.
                 raise TimeoutError('The last pause is not written yet.')
         before = self.store.switch()
         if (before.kind if before else Kind.RESUME) is not kind:
