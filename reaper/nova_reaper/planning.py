@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What becomes of a cloud that is a file, over a time.
+"""Lets the time pass in a cloud that a file describes.
 
 Servers come, are built, end by themselves, and are ended for others; the
-planner of the service decides. From one event the time goes on to the next: an
+planner of the service decides. The time goes on from event to event: an
 arrival, an end, a deadline, or the end of a protection or of a back-off.
 """
 
@@ -37,10 +37,10 @@ _UNTRIED = (model.Hindrance.BACK_OFF, model.Hindrance.NOT_ASKED,
 
 def add_hosts(cloud: simulate.Snapshot, like: str, count: int
               ) -> simulate.Snapshot:
-    """The cloud with more hosts, which are empty and enabled.
+    """Return the cloud with more hosts, which are empty and enabled.
 
-    If filters refuse a host whatever is on the host, they also refuse the
-    hosts that are like it.
+    A filter that refuses a host whatever runs on the host also refuses the
+    new hosts that are like the host.
 
     :param like: the name of the host that the new hosts are like
     :param count: how many hosts to add
@@ -64,16 +64,16 @@ def add_hosts(cloud: simulate.Snapshot, like: str, count: int
 
 def hosts_to_clear(cloud: simulate.Snapshot, like: str,
                    until: datetime.datetime | None) -> dict[str, Any]:
-    """How many hosts have to be added so that nobody waits for room.
+    """Find how many more hosts it takes so that no server waits for room.
 
-    The number is found by bisection: with so many hosts nobody waits, and with
-    one host fewer somebody does.
+    The number is found by bisection: with so many hosts no server waits, and
+    with one host fewer a server waits.
 
-    :param like: the name of the host that they are like
-    :param until: until when each server that waits or comes has to have found
-        room; None: now, in the decisions of simulate.simulate()
-    :returns: "like"; "hosts", None if no number of hosts does; and "most", the
-        largest number that was tried
+    :param like: the name of the host that the new hosts are like
+    :param until: the time by which each server that waits or comes has to have
+        found room; None for now, by the decisions of simulate.simulate()
+    :returns: "like"; "hosts", None if no number of hosts is enough; and
+        "most", the largest number that was tried
     :raises simulate.BadInput: if there is no such host, or as run() does
     """
     def clears(count: int) -> bool:
@@ -101,7 +101,7 @@ def hosts_to_clear(cloud: simulate.Snapshot, like: str,
 
 
 def _number(arrivals: simulate.Arrivals, until: datetime.datetime) -> int:
-    """How many servers of some arrivals come until a time."""
+    """Return how many servers of the arrivals come until a time."""
     if arrivals.first.created_at > until:
         return 0
     if not arrivals.every:
@@ -112,15 +112,16 @@ def _number(arrivals: simulate.Arrivals, until: datetime.datetime) -> int:
 
 
 def run(cloud: simulate.Snapshot, until: datetime.datetime) -> dict[str, Any]:
-    """What becomes of a cloud until a time, as it is printed.
+    """Let the time pass in a cloud, and return the report.
 
     A decision is carried out at once: victims end and the server runs at the
     time of the decision. Only the servers of the cloud use its hosts.
 
+    :param until: when the report is made
     :returns: an object for JSON; times are text, waits are in seconds,
         utilisation is a share of the capacity
-    :raises simulate.BadInput: if the time is not after that of the cloud, or
-        too many servers come until then
+    :raises simulate.BadInput: if ``until`` is not after the time of the cloud,
+        or too many servers come until then
     """
     if until - cloud.now < datetime.timedelta(seconds=1):
         raise simulate.BadInput(
@@ -138,10 +139,10 @@ def run(cloud: simulate.Snapshot, until: datetime.datetime) -> dict[str, Any]:
 
 @dataclasses.dataclass(slots=True)
 class _Part:
-    """What was used in a part of the time.
+    """The usage of the hosts in a part of the time.
 
-    :ivar sums: by resource class, the amount times the seconds
-    :ivar peaks: by resource class, the most that was used at once
+    :ivar sums: amount times seconds, by resource class
+    :ivar peaks: the largest amount, by resource class
     """
 
     begin: datetime.datetime
@@ -151,11 +152,11 @@ class _Part:
 
 @dataclasses.dataclass(slots=True)
 class _Wait:
-    """A wait of a server, over or not.
+    """A wait of a server, which may be over.
 
     :ivar server: the server as it will run, without a host yet
-    :ivar seconds: for how long it waited until it found room, None if it has
-        not
+    :ivar seconds: how long the server waited until it found room, None if it
+        has found no room
     """
 
     waiting: model.Waiting
@@ -164,7 +165,7 @@ class _Wait:
 
 
 class _Course:
-    """A cloud on its way from its time to another."""
+    """The course of a cloud from its own time until another time."""
 
     def __init__(self, cloud: simulate.Snapshot,
                  until: datetime.datetime) -> None:
@@ -175,7 +176,7 @@ class _Course:
         self.index, self.queue = self.planner.index, self.planner.queue
         self.classes = {name for host in cloud.hosts for name in host.below}
         self.hosts = {host.name: host for host in cloud.hosts}
-        # How much of each provider that shares the servers use.
+        # How much of each shared provider the servers use.
         self.shared: dict[str, collections.Counter[str]] = (
             collections.defaultdict(collections.Counter))
         # By host: its servers, and the filter that refuses each shape.
@@ -200,7 +201,7 @@ class _Course:
         self.numbers = itertools.count(len(cloud.arrivals))
 
     def run(self) -> dict[str, Any]:
-        """Let the time pass; returns what run() does."""
+        """Let the time pass, and return the report."""
         cloud, length = self.cloud, (self.until - self.now) / PARTS
         for shape, by_host in cloud.refusals.items():
             for host, name in by_host.items():
@@ -228,7 +229,7 @@ class _Course:
 
     def _at(self, time: datetime.datetime, event: Callable[[], None],
             order: int | None = None) -> None:
-        """Have something happen at a time, or now if the time has passed."""
+        """Have an event happen at a time, or now if the time has passed."""
         heapq.heappush(self.events, (
             time, next(self.numbers) if order is None else order, event))
 
@@ -246,10 +247,10 @@ class _Course:
         self.parts.append(_Part(self.now))
 
     def _expect(self, at: int, number: int) -> None:
-        """Have a server come, if so many come.
+        """Have the next server of some arrivals come, if there is one.
 
-        :param at: which of the arrivals of the cloud
-        :param number: that of the server, 1 for the first
+        :param at: the position of these arrivals in those of the cloud
+        :param number: the number of the server, 1 for the first
         """
         arrivals = self.cloud.arrivals[at]
         if arrivals.count is None or number <= arrivals.count:
@@ -294,9 +295,9 @@ class _Course:
             self.counts['given_up'] += 1
 
     def _decide(self) -> None:
-        """Decide for all who can be tried now, and do what is decided.
+        """Decide for all servers that can be tried now, and build them.
 
-        As in the service, hosts are read again when all have been tried.
+        As in the service, hosts are read again after all servers were tried.
         """
         again = True
         while again:
@@ -333,7 +334,7 @@ class _Course:
                 functools.partial(self._finish, server))
 
     def _stop(self, server: model.Server) -> None:
-        """Have a server run no more."""
+        """Take a server off its host."""
         self.changed[server.host] = None
         del self.running[server.host][server.id]
         self.used.subtract(server.amounts)
@@ -342,7 +343,7 @@ class _Course:
 
     def _of_shared(self, server: model.Server
                    ) -> dict[str, Mapping[str, int]]:
-        """What a server has of the providers that share with its host."""
+        """Return the amounts that a server has of shared providers."""
         return {one.name: server.of(one.name) for one
                 in self.hosts[server.host].providers if one.shared}
 
@@ -354,7 +355,7 @@ class _Course:
             self.counts['finished'] += 1
 
     def _end(self, server: model.Server) -> None:
-        """End a server for another."""
+        """End a server for another server."""
         self._stop(server)
         self.counts['ended'] += 1
         if server.action is not model.Action.SHELVE:
@@ -382,7 +383,7 @@ class _Course:
             shelved=True), server.action, server)
 
     def _read(self) -> None:
-        """Read hosts that have changed, and wake servers they could help."""
+        """Read the hosts that have changed, and wake servers that may fit."""
         for name in self.changed:
             servers = list(self.running[name].values())
             host, = simulate.using([self.hosts[name]], servers)
@@ -438,13 +439,13 @@ def _utilisation(part: _Part, end: datetime.datetime,
 
 
 def _waits(waits: Iterable[_Wait]) -> dict[str, Any]:
-    """How long servers waited; of those that found room, if any did."""
+    """Return how long the servers that found room had waited."""
     waits = list(waits)
     found = sorted(round(wait.seconds) for wait in waits
                    if wait.seconds is not None)
 
     def longest_of(percent: int) -> int | None:
-        """What so many percent of the servers waited at most."""
+        """Return the longest wait of so many percent of the servers."""
         at = -(-len(found) * percent // 100) - 1
         return found[at] if found else None
 

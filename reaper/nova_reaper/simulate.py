@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What would happen in a cloud that is a file, and the format of the file.
+"""Decides for a cloud that a file describes, and reads and writes such files.
 
-The format is that of the reference, "nova-reaper simulate": the command
-``simulate`` reads such a file, and ``snapshot`` writes one of a real cloud.
-What is wrong in a file is refused with the path of the wrong value.
+The reference, "nova-reaper simulate", documents the format. The command
+``simulate`` reads such a file, and ``snapshot`` writes a file about a real
+cloud. A file with a wrong value is refused with the path of the value.
 """
 
 import collections
@@ -38,21 +38,21 @@ from nova_reaper.queue import queue as queue_module
 T = TypeVar('T')
 E = TypeVar('E', bound=enum.StrEnum)
 Read = Callable[[Any, str], T]
-# By key of an object, what reads the value.
+# The readers of the values of an object, by key.
 Table = Mapping[str, Read[Any]]
 
 _FIRST_YEAR = 1970
 _LAST_YEAR = 3000
-# Most characters of a document's text in a sentence about it.
+# Most characters of a text of the document that a sentence quotes.
 _LONGEST = 300
-# The ID of a server that stands for all others on a host begins so.
+# A server whose ID begins so stands for all other consumers on its host.
 _OTHERS = 'others-on-'
 
 
 class BadInput(Exception):
-    """A document that is refused.
+    """The document is wrong.
 
-    :param path: where the wrong value is, as in "hosts[3].name"
+    :param path: the path of the wrong value, such as "hosts[3].name"
     """
 
     def __init__(self, path: str, message: str) -> None:
@@ -66,7 +66,8 @@ class Arrivals:
     """Servers of one demand that are to come.
 
     :ivar first: the first server, with the time at which it comes; the ID of
-        each server is that of this server, "-" and its number, 1 for the first
+        each server consists of the ID of this server, "-" and the number of
+        the server, which is 1 for the first
     :ivar count: how many servers come, None for no end
     :ivar every: seconds between two servers
     """
@@ -81,10 +82,10 @@ class Snapshot:
     """A cloud at one time, and what is to come.
 
     :ivar refusals: by shape, which filter of Nova's refuses it on which host
-    :ivar run_times: by the ID of a server, waiting or not, or of arrivals, for
-        how many seconds it runs before it ends by itself
-    :ivar actions: by the ID of a server that waits or of arrivals, how it is
-        ended once it runs, where that is said
+    :ivar run_times: for how many seconds a server runs before the server ends
+        by itself, by the ID of the server or of the arrivals
+    :ivar actions: how a server that waits or arrives is ended for another
+        server once it runs, by the same IDs; the document may lack it
     """
 
     now: datetime.datetime
@@ -103,9 +104,10 @@ class Snapshot:
 def simulate(cloud: Snapshot) -> list[model.Decision]:
     """Decide once for each server that waits, in the order of the reaper.
 
-    Each decision sees what those before it took and freed. Those that would
-    not be tried now, because they back off, their owners have not asked, or
-    they are given up, come last.
+    Each decision counts with the room that the decisions before it took and
+    freed. Three kinds of servers would not be tried now, and come last:
+    servers that back off, servers whose owners have not asked to wait, and
+    servers that are given up.
     """
     planner = planner_of(cloud)
     queue = planner.queue
@@ -139,7 +141,7 @@ def simulate(cloud: Snapshot) -> list[model.Decision]:
 
 
 def planner_of(cloud: Snapshot) -> choose.Planner:
-    """A planner for the hosts of a cloud, with nobody in its queue yet."""
+    """Return a planner for the hosts of a cloud, with an empty queue."""
     index = index_module.Index(cloud.options)
     servers: dict[str, list[model.Server]] = {}
     for server in cloud.servers:
@@ -153,9 +155,10 @@ def planner_of(cloud: Snapshot) -> choose.Planner:
 
 
 def read(path: str) -> str:
-    """The text of a file, "-" for standard input.
+    """Return the text of a file.
 
-    :raises BadInput: if it is not text
+    :param path: "-" for standard input
+    :raises BadInput: if the file is not text
     """
     try:
         if path == '-':
@@ -168,9 +171,9 @@ def read(path: str) -> str:
 
 
 def load(text: str) -> Any:
-    """What a text says, be it JSON or YAML.
+    """Return the document that a text in JSON or YAML describes.
 
-    :raises BadInput: if it is neither
+    :raises BadInput: if the text is neither JSON nor YAML
     """
     try:
         try:
@@ -206,7 +209,7 @@ def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as JSON would say it: times stay strings, keys are there once."""
+    """Reads YAML as JSON is read: times stay strings, and keys are unique."""
 
     yaml_implicit_resolvers = {
         first: [(tag, regexp) for tag, regexp in resolvers
@@ -216,8 +219,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    # A key that is written overrides the same key that is merged, so that
-    # only written keys are looked at.
+    # A written key overrides a merged key of the same name, so only written
+    # keys have to be unique.
     _unique_keys([(loader.construct_object(key, deep=True), None)
                   for key, _value in node.value
                   if key.tag != 'tag:yaml.org,2002:merge'])
@@ -229,11 +232,11 @@ _Loader.add_constructor('tag:yaml.org,2002:map', _construct_mapping)
 
 
 def parse(document: Any, now: datetime.datetime) -> Snapshot:
-    """The cloud that a document describes.
+    """Return the cloud that a document describes.
 
-    :param document: what JSON or YAML made of the file
-    :param now: the time that counts if the document has none
-    :raises BadInput: if anything is wrong with it
+    :param document: the document as load() returns it
+    :param now: the time of the cloud if the document has no time
+    :raises BadInput: if a value of the document is wrong
     """
     given = _object(document, '', {
         'now': time_of, 'options': _options,
@@ -308,7 +311,7 @@ def parse(document: Any, now: datetime.datetime) -> Snapshot:
 
 def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
           ) -> list[model.Host]:
-    """The hosts, on which only these servers use anything."""
+    """Return the hosts, whose room is used by these servers alone."""
     hosts, used = list(hosts), _usage(servers)
     shared = _of_shared(hosts, used)
     return [dataclasses.replace(
@@ -321,9 +324,9 @@ def using(hosts: Iterable[model.Host], servers: Sequence[model.Server]
 def _of_shared(hosts: Iterable[model.Host],
                used: Mapping[str, Mapping[str, collections.Counter[str]]]
                ) -> dict[str, collections.Counter[str]]:
-    """What the servers of all hosts use of providers that share.
+    """Return the amounts of shared providers that servers of all hosts use.
 
-    :param used: by host and provider
+    :param used: the amounts that servers use, by host and provider
     """
     found: dict[str, collections.Counter[str]] = collections.defaultdict(
         collections.Counter)
@@ -336,11 +339,11 @@ def _of_shared(hosts: Iterable[model.Host],
 
 def _with_shares(hosts: Iterable[model.Host],
                  shared: Mapping[str, Mapping[str, Any]]) -> list[model.Host]:
-    """Hosts with the providers that share with them.
+    """Return the hosts with the providers that are shared with them.
 
-    :param shared: the values of each provider, by its name
-    :raises BadInput: if there is no such host, or if it has another provider
-        of the name
+    :param shared: the values of each provider, by the name of the provider
+    :raises BadInput: if a host is not there, or has another provider of the
+        same name
     """
     found = {host.name: host for host in hosts}
     for name, values in shared.items():
@@ -361,12 +364,12 @@ def _with_shares(hosts: Iterable[model.Host],
 
 
 def to_document(cloud: Snapshot) -> dict[str, Any]:
-    """The document that :func:`parse` makes the same cloud of.
+    """Return a document from which :func:`parse` makes the same cloud.
 
-    What has its default is left out, and so are arrivals, and how a server
-    that waits will be ended. Room that is used on a host by others than the
-    servers (holds, migrations, what Placement alone knows of) becomes a server
-    that is not preemptible.
+    The document lacks arrivals, values that are equal to their defaults, and
+    how servers that wait will be ended. Consumers other than servers, such as
+    holds and migrations, use room on a host, too: a server that is not
+    preemptible stands for all of them.
     """
     shared: dict[str, tuple[model.Provider, list[str]]] = {}
     for host in cloud.hosts:
@@ -418,14 +421,14 @@ def _of_inventory(inventory: Mapping[str, model.Inventory]) -> dict[str, Any]:
 
 
 def _of_known(server: model.Server) -> model.Server:
-    """A server without what it has of providers that are not known."""
+    """Return a server without its amounts of providers that are not known."""
     return dataclasses.replace(server, providers={
         name: amounts for name, amounts in server.providers.items()
         if name != model.UNKNOWN})
 
 
 def of_shape(shape: model.Shape) -> dict[str, Any]:
-    """The keys of a server that waits which describe its shape."""
+    """Return those keys of a waiting server that describe its shape."""
     spread = shape.spread or model.Group(shape.resources)
     return {
         'resources': dict(spread.resources),
@@ -440,15 +443,15 @@ def of_shape(shape: model.Shape) -> dict[str, Any]:
 
 
 def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
-    """The document with hashes in place of IDs and names.
+    """Return the document with hashes in place of IDs and names.
 
     A hash replaces each ID and name of a server, project, user, flavor, host,
     provider or aggregate, the same hash in every place. Traits and resource
     classes stay.
 
-    :param document: of :func:`to_document`
-    :param key: a secret without which a hash cannot be guessed; files that
-        were made with the same key have the same hashes
+    :param document: a document of :func:`to_document`
+    :param key: a secret without which nobody can guess a hash; files that are
+        made with the same key have the same hashes
     """
     def other(name: str) -> str:
         if name.startswith(_OTHERS):
@@ -481,7 +484,7 @@ def hashed(document: dict[str, Any], key: bytes) -> dict[str, Any]:
 
 
 def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:
-    """What of a data class is not its default, as a document says it."""
+    """Return the values that differ from defaults, as a document has them."""
     return {name: _written(getattr(value, name))
             for name in names or [field.name for field
                                   in dataclasses.fields(value)]
@@ -489,7 +492,7 @@ def _differing(value: Any, default: Any, *names: str) -> dict[str, Any]:
 
 
 def _present(**values: Any) -> dict[str, Any]:
-    """Those of some values that a document has, which are not empty."""
+    """Return the values that are not empty."""
     return {name: value for name, value in values.items() if value}
 
 
@@ -502,7 +505,7 @@ def _written(value: Any) -> Any:
 
 
 def _others(cloud: Snapshot) -> list[model.Server]:
-    """A server for each host, with what other servers do not explain."""
+    """Return a server for each host that uses room beside the servers."""
     result = []
     explained = _usage(cloud.servers)
     # The first host that a provider shares with stands for all of them.
@@ -529,7 +532,7 @@ def _others(cloud: Snapshot) -> list[model.Server]:
 
 def _usage(servers: Sequence[model.Server]
            ) -> dict[str, dict[str, collections.Counter[str]]]:
-    """What servers use, by host, name of the provider and resource class."""
+    """Return what servers use, by host, provider and resource class."""
     used: dict[str, dict[str, collections.Counter[str]]] = (
         collections.defaultdict(lambda: collections.defaultdict(
             collections.Counter)))
@@ -540,18 +543,18 @@ def _usage(servers: Sequence[model.Server]
 
 
 def printable(text: str) -> str:
-    """A text in which nothing tells a terminal what to do."""
+    """Return a text without characters that control a terminal."""
     return ''.join(one if one.isprintable() else repr(one)[1:-1]
                    for one in text)
 
 
 def _shown(text: str) -> str:
-    """Make a text short and printable, whatever the document has."""
+    """Return a text of the document, made short and printable."""
     return printable(text[:_LONGEST]) + '...' * (len(text) > _LONGEST)
 
 
 def _has_to_be(wanted: str, value: Any, path: str) -> BadInput:
-    """The refusal of a value that is something else."""
+    """Return the error for a value that is not what it has to be."""
     if value is None or isinstance(value, bool):
         told = {None: 'null', True: 'true', False: 'false'}[value]
     elif isinstance(value, dict | list):
@@ -567,11 +570,11 @@ def _has_to_be(wanted: str, value: Any, path: str) -> BadInput:
 
 def _object(value: Any, path: str, table: Table,
             needed: Collection[str] = ()) -> dict[str, Any]:
-    """The values of the keys that an object has.
+    """Read the values of an object by its keys.
 
-    A key that the table does not have may be a typing error.
+    A key that the table lacks is refused, since it may be a typing error.
 
-    :param needed: the keys that have to be there
+    :param needed: the keys that the object has to have
     """
     def at(key: object) -> str:
         return f'{path}.{key}' if path else str(key)
@@ -591,12 +594,12 @@ def _object(value: Any, path: str, table: Table,
 
 
 def _values(table: Table, *needed: str) -> Read[dict[str, Any]]:
-    """What reads the values of the keys of an object."""
+    """Return a reader of objects, which returns the values by keys."""
     return lambda value, path: _object(value, path, table, needed)
 
 
 def _made(kind: type[Any], table: Table) -> Read[Any]:
-    """What makes a data class of an object, by the defaults of the class."""
+    """Return a reader of objects, which makes instances of a data class."""
     needed = [field.name for field in dataclasses.fields(kind)
               if field.default is field.default_factory is dataclasses.MISSING]
     return lambda value, path: kind(**_object(value, path, table, needed))
@@ -604,10 +607,10 @@ def _made(kind: type[Any], table: Table) -> Read[Any]:
 
 def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
             ) -> dict[str, str]:
-    """Refuse a name that is there twice.
+    """Refuse a name that the document has twice.
 
-    :param items: the key of the list of what has the names
-    :param key: that of the name
+    :param items: the key of the list whose items have the names
+    :param key: the key of the name in an item
     :param seen: the paths of names that are taken already, by name
     :returns: the paths of all names, by name
     """
@@ -620,7 +623,7 @@ def _unique(items: str, key: str, found: Iterable[str], seen: dict[str, str]
 
 
 def _only(wanted: str, is_right: Callable[[Any], bool]) -> Read[Any]:
-    """What reads a value as it is, and refuses all that is not right."""
+    """Return a reader that returns a right value, and refuses others."""
     def read(value: Any, path: str) -> Any:
         if not is_right(value):
             raise _has_to_be(wanted, value, path)
@@ -634,26 +637,26 @@ _mapping = _only('an object', lambda value: isinstance(value, dict))
 
 
 def _list_of(read: Read[T]) -> Read[list[T]]:
-    """What reads a list of something."""
+    """Return a reader of lists."""
     return lambda value, path: [
         read(one, f'{path}[{at}]')
         for at, one in enumerate(_list(value, path))]
 
 
 def _set_of(read: Read[T]) -> Read[frozenset[T]]:
-    """What reads a list of which the order says nothing."""
+    """Return a reader of lists whose order has no meaning."""
     return lambda value, path: frozenset(_list_of(read)(value, path))
 
 
 def _dict_of(read: Read[T]) -> Read[dict[str, T]]:
-    """What reads an object whose keys are names."""
+    """Return a reader of objects whose keys are names."""
     return lambda value, path: {
         _name(key, f'{path}.{key}'): read(one, f'{path}.{key}')
         for key, one in _mapping(value, path).items()}
 
 
 def _or_null(read: Read[T]) -> Read[T | None]:
-    """What reads something that may be null."""
+    """Return a reader that accepts null, too."""
     return lambda value, path: None if value is None else read(value, path)
 
 
@@ -668,7 +671,7 @@ def _text(value: Any, path: str) -> str:
 
 
 def _name(value: Any, path: str) -> str:
-    """A string that says something."""
+    """Read a string that is not empty."""
     result = _text(value, path)
     if not result.strip():
         raise _has_to_be('a string that is not empty', value, path)
@@ -676,16 +679,17 @@ def _name(value: Any, path: str) -> str:
 
 
 def _count(least: int = 0, most: int = model.MAX_INT) -> Read[int]:
-    """What reads a whole number, which neither true nor 1.0 is."""
+    """Return a reader of whole numbers, which refuses true and 1.0."""
     return _only(f'a whole number from {least} to {most}', lambda value: (
         type(value) is int and least <= value <= most))
 
 
 def number_of(text: str | None, path: str, least: int, most: int
               ) -> int | None:
-    """The whole number that an option of the command is, None without it.
+    """Return the whole number that an option of the command has as text.
 
-    :raises BadInput: if it is something else
+    :param text: None if the command has no such option
+    :raises BadInput: if the text is not such a number
     """
     if text is None:
         return None
@@ -699,7 +703,7 @@ _ratio = _only(f'a number from 0 to {model.MAX_INT}', lambda value: (
 
 
 def time_of(value: Any, path: str) -> datetime.datetime:
-    """A time of ISO 8601 with its zone."""
+    """Read a time of ISO 8601 with its zone."""
     try:
         result = datetime.datetime.fromisoformat(value)
         if result.tzinfo is None or not (
@@ -713,18 +717,18 @@ def time_of(value: Any, path: str) -> datetime.datetime:
 
 
 def _one_of(choices: Collection[str]) -> Read[str]:
-    """What reads one of some words."""
+    """Return a reader that accepts some words."""
     return _only('one of ' + ', '.join(f'"{one}"' for one in choices),
                  lambda value: isinstance(value, str) and value in choices)
 
 
 def _word(kind: type[E]) -> Read[E]:
-    """What reads one of the words of an enumeration."""
+    """Return a reader of the words of an enumeration."""
     return lambda value, path: kind(_one_of(list(kind))(value, path))
 
 
 def _plain_name(value: Any, path: str) -> str:
-    """A trait or an aggregate that a host has."""
+    """Read a trait or an aggregate that a host has."""
     result = _name(value, path)
     if ',' in result or result.startswith(('!', 'in:')):
         raise BadInput(path, 'has to be a name, without "," and neither "!" '
@@ -733,7 +737,7 @@ def _plain_name(value: Any, path: str) -> str:
 
 
 def _expression(value: Any, path: str) -> str:
-    """A trait or an aggregate that is asked for, in Placement's words."""
+    """Read traits or aggregates that a server needs, as Placement does."""
     result = _name(value, path)
     wanted = result.removeprefix('!')
     names = wanted.removeprefix('in:').split(',')
@@ -772,9 +776,9 @@ def shape_of(resources: Mapping[str, int], below: Collection[str],
              required: frozenset[str] = frozenset(),
              groups: Sequence[model.Group] = (), group_policy: str = 'none',
              **others: Any) -> model.Shape:
-    """The shape that keys of a server that waits describe.
+    """Return the shape that keys of a waiting server describe.
 
-    :param below: the classes that providers below hosts' own have
+    :param below: the classes of the providers below the hosts' own
     """
     others['devices'] = tuple(sorted((devices or {}).items()))
     if not groups and resources.keys().isdisjoint(below):
@@ -786,7 +790,7 @@ def shape_of(resources: Mapping[str, int], below: Collection[str],
 
 
 def _options(value: Any, path: str) -> model.Options:
-    """Read options; those that only the service uses decide nothing."""
+    """Read options; a simulation ignores options of the service alone."""
     values = _object(value, path, {
         name: _option(option)
         for option in conf.reaper_opts for name in (
@@ -797,7 +801,7 @@ def _options(value: Any, path: str) -> model.Options:
 
 
 def _option(option: cfg.Opt) -> Read[Any]:
-    """What reads the value of an option."""
+    """Return a reader of the values of an option."""
     if isinstance(option, cfg.BoolOpt):
         return _flag
     if isinstance(option, cfg.IntOpt):
