@@ -671,8 +671,11 @@ class Attempts:
                 self._hosts.read(result.elsewhere.attempt.host, True)
         if before.decision and result.decision and (
                 result.host != before.host):
+            now = timeutils.utcnow(True)
             self._world.planner.move(before.decision, result.decision,
-                                     result.waiting, timeutils.utcnow(True))
+                                     result.waiting, now)
+            self._world.told.say(result.waiting, result.decision,
+                                 self._world.options.mode, now)
             self._hosts.read(before.host)
         self.under_way[result.id] = result.but(
             wake_at=min(before.wake_at, result.wake_at))

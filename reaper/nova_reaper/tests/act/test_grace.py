@@ -57,6 +57,10 @@ class GraceTestCase(test_engine.EngineTestCase):
     def test_room_elsewhere(self) -> None:
         self.nova.finish(self.other)
         self.changed('h2')
+        self.until(lambda: self.current().host == 'h2')
+        told = self.engine.world.told.last[self.waiting].decision
+        self.assertEqual((model.Verdict.ROOM, 'h2'),
+                         (told.verdict, told.host))
         self.turns(20)
         self.assertEqual('ACTIVE', self.status(self.waiting))
         self.assertEqual('h2', self.nova.servers[self.waiting][
