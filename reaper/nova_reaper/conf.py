@@ -157,8 +157,8 @@ their priorities from the highest down, ``leftover`` what would be free beyond
 what is needed (PCI devices and other scarce resource classes that become free,
 then RAM, then VCPUs, then disk), ``youngest`` how long all servers of the set
 have run together. A scorer that is not named decides nothing, but for
-``count``, which comes last if no scorer or ``priority`` alone is named. No set
-ever has a server that could be left out.
+``count``, which comes last if it is not named. No set ever has a server that
+could be left out.
 
 A decision in a cloud of 10,000 hosts takes milliseconds if ``count`` is first,
 or second after ``priority``. In another order the reaper compares sets of

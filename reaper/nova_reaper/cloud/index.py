@@ -855,6 +855,10 @@ class Index:
                             amount, free) for alias, amount in shape.devices]
         return result
 
+    def lacking(self, shape: model.Shape) -> Mapping[str, Ints]:
+        """Return what each host lacks for a shape, by the class's name."""
+        return {need.name: need.lacking for need in self.needs(shape)}
+
     def _crowded(self, shape: model.Shape, row: int | None
                  ) -> dict[Lack, list[int]]:
         """Return the rows of crowded hosts, or 0 for the only row, by lack."""
@@ -916,6 +920,7 @@ class Index:
             matter whether the hosts could take the shape
         """
         if shape.spread is not None:
+            crowded = self.exclusions.crowded(shape)
             where = slice(first, first + len(rows))
             closer = ~self.single[where]
             if empty and (shape.groups or shape.spread.required):
@@ -935,7 +940,8 @@ class Index:
                 nodes = self.nodes(row, () if gone is None else [
                     server for server, is_gone in zip(
                         self.slots.servers[where], gone[where])
-                    if is_gone and server], empty)
+                    if is_gone and server], empty, gone is not None and (
+                        Lack.AMOUNTS in crowded.get(self.host(row).name, ())))
                 steps = iter(range(model.MOST_STEPS))
                 rows[at] = known[kind] = any(
                     True for _ in model.ways(shape, nodes, steps)
@@ -949,15 +955,21 @@ class Index:
         return host
 
     def nodes(self, row: int, gone: Iterable[model.Server] = (),
-              empty: bool = False) -> list[model.Provider]:
+              empty: bool = False, full: bool = False
+              ) -> list[model.Provider]:
         """Return the providers of a host with the plans, its own first.
 
         :param gone: servers of the host that count as gone
         :param empty: whether no server has anything
+        :param full: whether nothing is left but what these servers have
         """
         nodes = self._nodes[row] + [
             self._shares[one.name].node
             for one in self.host(row).providers if one.shared]
+        if full:
+            nodes = [dataclasses.replace(node, used={
+                name: max(item.capacity, node.used.get(name, 0))
+                for name, item in node.inventory.items()}) for node in nodes]
         gone = list(gone)
         if not (empty or gone):
             return nodes

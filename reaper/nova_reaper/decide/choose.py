@@ -67,40 +67,37 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     seems = enabled & index.has_room(shape, fits)
     room = seems & ~index.exclusions.not_offered(shape)
     eligible = enabled & ~index.exclusions.refused(shape)
-    allowed = eligible.copy()
+    kept = np.zeros_like(eligible)
     if reserved in index.rows:
-        allowed[index.rows[reserved]] = False
+        kept[index.rows[reserved]] = True
     withheld, _until = index.exclusions.withheld(shape, now)
-    nobody = np.flatnonzero(room & allowed & ~withheld)
+    nobody = np.flatnonzero(room & eligible & ~kept & ~withheld)
     if waiting.avoid in index.rows and len(nobody) > 1:
         nobody = nobody[nobody != index.rows[waiting.avoid]]
-    scorers = victims.Scorers(index, shape, options,
-                              index_module.to_micros(now))
+    scorers = _scorers(index, waiting, options, now)
     if len(nobody):
         chosen = scorers.best(victims.Sets(
             nobody, np.zeros((len(nobody), 0), np.int64)))
         host = index.host(int(chosen.rows.min())).name
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
-    if (room & allowed).any():
+    if (room & eligible & ~kept).any():
         # No victim is ended while nobody knows whether there is room.
         return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem to '
                      'have room are looked at again.')
     return _without_room(scorers, waiting, ends_left or {}, fits, room,
-                         eligible, allowed & ~withheld, ~seems)
+                         eligible, eligible & ~seems, kept, withheld)
 
 
 def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
-                  ends_left: Mapping[str, int], fits: Bools,
-                  room: Bools, eligible: Bools,
-                  allowed: Bools, short: Bools
+                  ends_left: Mapping[str, int], fits: Bools, room: Bools,
+                  eligible: Bools, short: Bools, kept: Bools, withheld: Bools
                   ) -> model.Decision:
     index, shape, demand = scorers.index, waiting.shape, waiting.demand
-    kept = bool((room & eligible & ~allowed).any())
-    crowded = _crowded(index, shape) & fits & index.enabled
-    reason, detail = _why_no_room(index, shape, fits, room | crowded,
-                                  eligible & ~crowded, kept)
-    if kept:
+    is_kept = bool((room & eligible & kept).any())
+    reason, detail = _why_no_room(index, shape, fits, room & ~eligible,
+                                  is_kept)
+    if is_kept:
         return _wait(waiting, reason, detail, model.Hindrance.RESERVED)
     if waiting.spared:
         return _wait(waiting, reason, f'{detail} {waiting.spared}',
@@ -111,7 +108,8 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                 'asks for what only Placement can judge')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')
-    result = victims.find(scorers, demand, allowed & short, ends_left)
+    result = victims.find(scorers, demand, short & ~kept & ~withheld,
+                          ends_left)
     if result.sets is not None:
         row = int(result.sets.rows.min())
         slot = result.sets.members[result.sets.rows == row][0]
@@ -132,11 +130,19 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
     if not result.exact:
         return _wait(waiting, reason, f'{detail} There were too many sets of '
                      'preemptible servers to try them all.')
-    protected = _would_help(index, demand, eligible)
+    would_help = _would_help(index, demand, short)
+    protected = would_help & ~kept & ~withheld
     if protected.any():
         return _wait(waiting, reason, f'{detail} Preemptible servers on '
                      f'{int(protected.sum())} of the hosts would free enough '
                      'and are protected for now.', model.Hindrance.PROTECTED)
+    if (would_help & kept).any():
+        return _wait(waiting, reason, f'{detail} Preemptible servers on a '
+                     'host would free enough; the host is kept for a server '
+                     'ahead in the queue.', model.Hindrance.RESERVED)
+    if would_help.any():
+        return _wait(waiting, reason, f'{detail} The hosts where preemptible '
+                     'servers would free enough are looked at again.')
     detail += ' No preemptible servers on one host would free enough'
     if names := _filters(index, shape, fits & index.enabled):
         detail += f' that {names} would accept'
@@ -223,7 +229,7 @@ def is_better(index: index_module.Index, waiting: model.Waiting,
     """
     options = dataclasses.replace(options, scorers=tuple(
         name for name in options.scorers if name not in victims.SLIGHT))
-    new, old = _costs(index, waiting, options, now, found, before)
+    new, old = _costs(_scorers(index, waiting, options, now), found, before)
     return bool(new and old and new < old)
 
 
@@ -231,18 +237,23 @@ def decided_by(index: index_module.Index, waiting: model.Waiting,
                options: model.Options, now: datetime.datetime,
                one: model.Decision, other: model.Decision) -> str:
     """Return the first scorer that tells the victims of decisions apart."""
-    costs = _costs(index, waiting, options, now, one, other)
-    return next((name for name, mine, others in zip(options.scorers, *costs)
+    scorers = _scorers(index, waiting, options, now)
+    costs = _costs(scorers, one, other)
+    return next((name for name, mine, others in zip(scorers.names, *costs)
                  if mine != others), 'order of hosts')
 
 
-def _costs(index: index_module.Index, waiting: model.Waiting,
-           options: model.Options, now: datetime.datetime,
-           *decisions: model.Decision) -> list[list[list[int]]]:
+def _scorers(index: index_module.Index, waiting: model.Waiting,
+             options: model.Options, now: datetime.datetime
+             ) -> victims.Scorers:
+    return victims.Scorers(index, waiting.shape, options,
+                           index_module.to_micros(now))
+
+
+def _costs(scorers: victims.Scorers, *decisions: model.Decision
+           ) -> list[list[list[int]]]:
     """Return what scorers say of the victims that are left, [] for none."""
-    scorers = victims.Scorers(index, waiting.shape, options,
-                              index_module.to_micros(now))
-    costs = []
+    index, costs = scorers.index, []
     for decision in decisions:
         row = index.rows.get(decision.host or '', 0)
         where = index.slots.segment(row)
@@ -299,11 +310,6 @@ def room_by(index: index_module.Index, waiting: model.Waiting,
     """
     shape, table = waiting.shape, index.slots
     rows = _open(index, shape)
-    if shape.spread is not None:
-        # Filters refuse these hosts until something has ended, and do not say
-        # on which providers.
-        rows[[index.rows[host] for host in index.exclusions.crowded(shape)
-              if host in index.rows]] = False
     left = np.flatnonzero((table.ends > 0) & rows[table.host_of])
     if not len(left) or shape.elsewhere or (
             shape.fill_only and not (waiting.shelved or waiting.failed)):
@@ -343,7 +349,10 @@ def worth_reserving(index: index_module.Index, waiting: model.Waiting
     :returns: None if no host could take the server
     """
     shape = waiting.shape
-    rows = np.flatnonzero(_open(index, shape))
+    may = _open(index, shape)
+    for host in index.exclusions.crowded(shape).keys() & index.rows.keys():
+        may[index.rows[host]] = False
+    rows = np.flatnonzero(may)
     if not len(rows) or not shape.resources:
         return None
     needs = index.needs(shape)
@@ -376,15 +385,17 @@ def _would_help(index: index_module.Index, demand: model.Demand,
         index, demand.shape, mine), gone=mine)
 
 
-def _crowded(index: index_module.Index, shape: model.Shape) -> Bools:
+def _crowded(index: index_module.Index, shape: model.Shape, fits: Bools
+             ) -> Bools:
     """Return the hosts with room by Placement that a filter still refuses."""
     crowded = np.zeros(len(index.hosts), np.bool_)
     for host in index.exclusions.crowded(shape):
         if host in index.rows:
             row = index.rows[host]
-            crowded[row] = all(index.free_of(name, row) >= amount
-                               for name, amount in shape.by_host)
-    return crowded
+            crowded[row] = fits[row] and all(
+                index.free_of(name, row) >= amount
+                for name, amount in shape.by_host)
+    return index.with_way(shape, crowded)
 
 
 def _where_room_is(index: index_module.Index, shape: model.Shape,
@@ -426,11 +437,16 @@ def _filters(index: index_module.Index, shape: model.Shape, rows: Bools
 
 
 def _why_no_room(index: index_module.Index, shape: model.Shape,
-                 fits: Bools, room: Bools,
-                 eligible: Bools, kept: bool
+                 fits: Bools, refused: Bools, kept: bool
                  ) -> tuple[model.Reason, str]:
+    """Return why there is no room.
+
+    :param refused: hosts with room that filters refuse whatever ends there
+    :param kept: whether a host has room and is kept for another server
+    """
     could = f'{int(fits.sum())} of {len(index.rows)} hosts could take it;'
-    refused = room & ~eligible
+    crowded = _crowded(index, shape, fits)
+    refused = refused | crowded & index.enabled
     others = (', except a host that is kept for a server ahead in the queue'
               if kept else '')
     if refused.any():
@@ -438,7 +454,7 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
                 f'{could} those with room are refused by '
                 f'{_filters(index, shape, refused)}'
                 f'{others}.')
-    off = index.has_room(shape, fits) & ~index.enabled
+    off = (index.has_room(shape, fits) | crowded) & ~index.enabled
     if not (fits & index.enabled).any():
         if off.any():
             return (model.Reason.REFUSED,
@@ -543,7 +559,7 @@ class Planner:
                  hindrance: model.Hindrance | None = None) -> model.Decision:
         """Return the decision that nobody is ended for a server for now."""
         return model.Decision(
-            decision.server, model.Verdict.WAIT, reason=model.Reason.NO_ROOM,
+            decision.server, model.Verdict.WAIT, reason=decision.reason,
             detail=f'Preemptible servers can make room for it. {why}',
             hindrance=hindrance)
 
@@ -551,12 +567,12 @@ class Planner:
                options: model.Options | None = None) -> model.Decision:
         """Decide by some options, or those in force, and change nothing."""
         reserved = self._reservation()
-        if reserved is not None and reserved[0] == waiting.id:
-            reserved = None
+        first = self.queue.get(reserved[0]) if reserved else None
+        is_behind = first and self.queue.rank(first) < self.queue.rank(waiting)
         return self._bounded(decide(
             self.index, waiting, options or self._options, now,
             ends_left=self.ends_left(now),
-            reserved=reserved[1] if reserved else None), now)
+            reserved=reserved[1] if reserved and is_behind else None), now)
 
     def _bounded(self, decision: model.Decision, now: datetime.datetime
                  ) -> model.Decision:

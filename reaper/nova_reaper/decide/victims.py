@@ -326,6 +326,11 @@ class Scorers:
     options: model.Options
     now: int
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scorers that the option names; the count decides in any case."""
+        return tuple(dict.fromkeys((*self.options.scorers, 'count')))
+
     def priority(self, sets: Sets) -> Ints:
         """Return the highest priority of a set."""
         highest: Ints = self.index.slots.priority[sets.members].max(
@@ -366,15 +371,13 @@ class Scorers:
     def _scarce(self, sets: Sets) -> Ints:
         """Return what of scarce classes a set has beyond what is lacking."""
         index, beyond = self.index, np.zeros(len(sets), np.int64)
-        asked = self.shape.amounts | {
-            index_module.DEVICE + alias: amount
-            for alias, amount in self.shape.devices}
+        lacking = index.lacking(self.shape) if index.scarce else {}
         for name, column in index.scarce.items():
             freed = index.slots.amounts[column][sets.members].sum(
                 axis=1, dtype=np.int64)
-            lacking = np.maximum(asked.get(name, 0) - np.maximum(
-                index.free[column][sets.rows], 0), 0)
-            beyond += np.maximum(freed - lacking, 0)
+            if name in lacking:
+                freed -= lacking[name][sets.rows]
+            beyond += np.maximum(freed, 0)
         return beyond
 
     def youngest(self, sets: Sets) -> Ints:
@@ -385,7 +388,7 @@ class Scorers:
 
     def best(self, sets: Sets) -> Sets:
         """Return the best sets: no other set is better."""
-        for name in self.options.scorers:
+        for name in self.names:
             if len(sets) == 1:
                 break
             scores = SCORERS[name](self, sets)
@@ -399,8 +402,7 @@ class Scorers:
     def cost(self, sets: Sets) -> list[list[int]]:
         """Return what scorers say of the first of some sets."""
         first = sets.take(np.array([int(sets.rows.argmin())]))
-        return [SCORERS[name](self, first)[0].tolist()
-                for name in self.options.scorers]
+        return [SCORERS[name](self, first)[0].tolist() for name in self.names]
 
     def order(self, sets: Sets) -> tuple[list[list[int]], int]:
         """Return what scorers say of equal sets, and the first row."""
@@ -677,6 +679,8 @@ class _Ways(index_module.Index):
             for at, lack in enumerate(lacking.T)]
         # No bound is known of what providers lack.
         self.classes, self.scarce = index.classes, index.scarce
+        self._lacking = {name: some[self._rows] for name, some
+                         in index.lacking(shape).items()}
         self.free, self.endable, self.largest = (
             [some[..., self._rows] for some in arrays] +
             [np.full_like(arrays[0][..., self._rows], FAR)] * width
@@ -686,6 +690,10 @@ class _Ways(index_module.Index):
               ) -> list[index_module.Need]:
         """Return what each row lacks."""
         return self._needs
+
+    def lacking(self, shape: model.Shape) -> Mapping[str, Ints]:
+        """Return what each host lacks on all of its providers together."""
+        return self._lacking
 
     def real(self, found: 'Result') -> 'Result':
         """Return the sets that were found, in the index of the hosts."""
@@ -753,14 +761,13 @@ class _Search:
 
     def __init__(self, scorers: Scorers, demand: model.Demand,
                  rows: Bools, left: Mapping[str, int]) -> None:
-        index, names = scorers.index, scorers.options.scorers
+        index, names = scorers.index, scorers.names
         self.scorers = scorers
         self.table = index.slots
         self.demand = demand
         self.by_priority = names[:1] == ('priority',)
         # Whether the search stops at the first size that makes room.
-        first = names[self.by_priority:][:1]
-        self.by_count = first in ((), ('count',))
+        self.by_count = names[self.by_priority] == 'count'
         self.exact = True
         self.steps = STEPS
         self.rows = rows.copy()

@@ -73,10 +73,13 @@ def providers(host: model.Host) -> dict[str, model.Host | model.Provider]:
     return {'': host, **{one.name: one for one in host.providers}}
 
 
-def free_together(host: model.Host, name: str) -> int:
+def free_together(host: model.Host, name: str) -> int | None:
     """What is free of a class on all providers of a host together."""
-    return sum(max(0, free(one, name)) for one in providers(host).values()
-               if name in one.inventory)
+    having = [free(one, name) for one in providers(host).values()
+              if name in one.inventory]
+    if len(having) < 2:
+        return having[0] if having else None
+    return sum(max(0, one) for one in having)
 
 
 def places(shape: model.Shape, host: model.Host,
@@ -168,24 +171,30 @@ def may_end(server: model.Server, waiting: model.Waiting,
 
 
 def cost(host: model.Host, victims: Sequence[model.Server],
-         shape: model.Shape, options: model.Options = model.Options()
-         ) -> tuple[Any, ...]:
-    """What the order of preference compares, the smaller the better."""
+         shape: model.Shape, options: model.Options = model.Options(),
+         refused: str | None = None) -> tuple[Any, ...]:
+    """What the order of preference compares, the smaller the better.
+
+    :param refused: the filter that refuses the host as it is
+    """
     leftover = []
     for name in ('MEMORY_MB', 'VCPU', 'DISK_GB'):
-        having = [free(one, name) for one in providers(host).values()
-                  if name in one.inventory]
-        left = having[0] if len(having) == 1 else sum(
-            max(0, one) for one in having)
-        leftover.append(having and left - shape.amounts.get(name, 0) + sum(
-            server.amounts.get(name, 0) for server in victims) or 0)
-    asked = dict(shape.devices)
+        left = free_together(host, name)
+        leftover.append(0 if left is None else (
+            left - shape.amounts.get(name, 0) + sum(
+                server.amounts.get(name, 0) for server in victims)))
+    # Without the filter's word the host has devices enough.
+    asked = dict(shape.devices if refused == 'PciPassthroughFilter' else ())
     beyond = sum(max(0, freed(victims, alias) - asked.get(alias, 0))
                  for alias in ALIASES)
-    beyond += sum(max(0, sum(server.amounts.get(name, 0)
-                             for server in victims) - max(
-        0, shape.amounts.get(name, 0) - free_together(host, name)))
-        for name in SCARCE)
+    for name in SCARCE:
+        there = free_together(host, name) or 0
+        if frees_all(refused, shape):
+            there = min(there, 0)
+        lacks = (max(0, shape.amounts[name] - there)
+                 if name in shape.amounts else 0)
+        beyond += max(0, sum(server.amounts.get(name, 0)
+                             for server in victims) - lacks)
     priorities = sorted((server.priority for server in victims), reverse=True)
     scores = {
         'priority': priorities[:1],
@@ -195,7 +204,7 @@ def cost(host: model.Host, victims: Sequence[model.Server],
         'leftover': [beyond, *leftover],
         'youngest': sum(((NOW - (server.launched_at or LONG_AGO))
                          for server in victims), datetime.timedelta())}
-    return tuple(scores[name] for name in options.scorers)
+    return tuple(scores[name] for name in (*options.scorers, 'count'))
 
 
 def decide(cloud: World, waiting: model.Waiting, options: model.Options,
@@ -211,7 +220,8 @@ def decide(cloud: World, waiting: model.Waiting, options: model.Options,
                 may_end(server, waiting, options)]
         for size in range(len(mine) + 1):
             fitting = [
-                cost(host, some, waiting.shape, options)
+                cost(host, some, waiting.shape, options,
+                     cloud.refused.get(host.name))
                 for some in itertools.combinations(mine, size)
                 if makes_room(host, some, waiting.shape,
                               cloud.refused.get(host.name)) and
@@ -240,13 +250,18 @@ def makes_room(host: model.Host, victims: Sequence[model.Server],
             freed(victims, alias) >= number
             for alias, number in shape.devices):
         return False
-    whole = refused == 'NUMATopologyFilter' or (
-        refused == 'PciPassthroughFilter' and not shape.devices)
+    whole = frees_all(refused, shape)
     return bool(places(shape, host, {
         name: {key: (min(free(one, key), 0) if whole else free(one, key)) +
                sum(server.of(name).get(key, 0) for server in victims)
                for key in one.inventory}
         for name, one in providers(host).items()}))
+
+
+def frees_all(refused: str | None, shape: model.Shape) -> bool:
+    """Whether victims have to free all that a server asks for."""
+    return refused == 'NUMATopologyFilter' or (
+        refused == 'PciPassthroughFilter' and not shape.devices)
 
 
 def within(victims: Sequence[model.Server],

@@ -604,6 +604,155 @@ class SimulateTestCase(tests.TestCase):
             self.assertEqual((verdict, 'refused'), (
                 decision['verdict'], decision['reason']))
 
+    def decide_on(self, hosts: dict[str, Any], servers: list[dict[str, Any]],
+                  waiting: list[dict[str, Any]], **options: Any
+                  ) -> list[tuple[Any, ...]]:
+        """Decide in a small cloud.
+
+        :param hosts: the amounts of each host, and of providers below it
+        :returns: of each decision the verdict, the host, the victims, the
+            reason and the hindrance
+        """
+        def inventory(amounts: dict[str, int]) -> dict[str, Any]:
+            return {name: {'total': total} for name, total in amounts.items()}
+
+        return [(one['verdict'], one['host'], sorted(one['victims']),
+                 one['reason'], one['hindrance']) for one in decide({
+                     'options': {'mode': 'preempt', **options},
+                     'hosts': [{
+                         'name': name, 'disabled': amounts.get('off', False),
+                         'inventory': inventory(amounts['own']),
+                         'providers': {below: {'inventory': inventory(some)}
+                                       for below, some in amounts.get(
+                                           'below', {}).items()}}
+                         for name, amounts in hosts.items()],
+                     'servers': servers, 'waiting': waiting})]
+
+    def test_the_count_decides_between_hosts_of_providers(self) -> None:
+        gpu = {'VGPU': 2}
+        hosts = {'h0': {'own': {'VCPU': 2}, 'below': {'a': gpu}},
+                 'h1': {'own': {'VCPU': 2}, 'below': {'a': gpu, 'b': gpu}}}
+        servers = [{'id': name, 'host': host, 'resources': {'VCPU': vcpus},
+                    'preemptible': True} for name, host, vcpus in (
+                        ('a', 'h0', 1), ('b', 'h0', 1), ('c', 'h1', 2))]
+        for scorers in [], ['priority']:
+            self.assertEqual(
+                [('preempt', 'h1', ['c'], 'no_room', None)],
+                self.decide_on(hosts, servers, [
+                    {'id': 'w', 'resources': {'VCPU': 2},
+                     'groups': [{'resources': {'VGPU': 1}}]}],
+                    scorers=scorers))
+
+    def test_nobody_is_needless_in_another_way(self) -> None:
+        gpu = {'VGPU': 1}
+        servers = [
+            {'id': 'y', 'host': 'h', 'resources': {'VCPU': 1},
+             'preemptible': True, 'providers': {'b': gpu}},
+            {'id': 'x', 'host': 'h', 'resources': {}, 'preemptible': True,
+             'action': 'shelve', 'providers': {'a': gpu}}]
+        for scorers in ['deletes'], ['priority', 'deletes']:
+            self.assertEqual(
+                [('preempt', 'h', ['y'], 'no_room', None)],
+                self.decide_on(
+                    {'h': {'own': {'VCPU': 1}, 'below': {'a': gpu, 'b': gpu}}},
+                    servers, [{'id': 'w', 'resources': {'VCPU': 1},
+                               'groups': [{'resources': gpu}]}],
+                    scorers=scorers))
+
+    def test_servers_of_a_kept_host_are_not_called_protected(self) -> None:
+        self.assertEqual(
+            [('wait', None, [], 'no_room', None),
+             ('wait', None, [], 'no_room', 'reserved')],
+            self.decide_on({'h': {'own': {'VCPU': 4}}}, [
+                {'id': 's', 'host': 'h', 'resources': {'VCPU': 2},
+                 'preemptible': True},
+                {'id': 't', 'host': 'h', 'resources': {'VCPU': 2}}], [
+                    {'id': 'v', 'resources': {'VCPU': 4}},
+                    {'id': 'w', 'resources': {'VCPU': 2}}], reserve=True))
+
+    def test_no_host_is_kept_that_a_filter_refuses(self) -> None:
+        self.assertEqual(
+            [('wait', None, [], 'refused', None),
+             ('room', 'h', [], None, None)],
+            self.decide_on({'h': {'own': {'MEMORY_MB': 9}}}, [], [
+                {'id': 'v', 'resources': {'MEMORY_MB': 1},
+                 'refused_by': {'h': 'PciPassthroughFilter'}},
+                {'id': 'w', 'resources': {'MEMORY_MB': 1}}], reserve=True))
+
+    def test_a_host_is_kept_only_from_servers_behind(self) -> None:
+        """Room for its project has put the first server behind another."""
+        self.assertEqual(
+            [('wait', None, [], 'no_room', None),
+             ('room', 'h4', [], None, None),
+             ('room', 'h2', [], None, None)],
+            self.decide_on({
+                'h2': {'own': {'DISK_GB': 18, 'CUSTOM_GPU': 13}},
+                'h4': {'own': {'MEMORY_MB': 20}}}, [
+                    {'id': 's', 'host': 'h2', 'resources': {'DISK_GB': 15}}], [
+                    {'id': 'w0', 'project': 'p', 'resources': {'DISK_GB': 6},
+                     'created_at': '2026-11-22T11:00:00Z'},
+                    {'id': 'w5', 'project': 'p', 'resources': {
+                        'MEMORY_MB': 4},
+                     'created_at': '2026-11-22T11:01:00Z'},
+                    {'id': 'w1', 'resources': {'CUSTOM_GPU': 2},
+                     'created_at': '2026-11-22T11:02:00Z'}], reserve=True))
+
+    def test_a_filter_refuses_a_host_with_providers(self) -> None:
+        """What is free on its providers is of no use, or is not enough."""
+        gpu, group = {'VGPU': 2}, [{'resources': {'VGPU': 2}}]
+        half = {'a': {'VGPU': 1}, 'b': {'VGPU': 1}}
+        hosts = {'h': {'own': {'VCPU': 9, 'MEMORY_MB': 9},
+                       'below': {'a': gpu, 'b': gpu}}}
+        for preemptible, name, asked in (
+                (True, 'NUMATopologyFilter', {'VCPU': 1}),
+                (False, 'NUMATopologyFilter', {'MEMORY_MB': 1}),
+                (False, 'PciPassthroughFilter', {'MEMORY_MB': 1}),
+                (False, 'NumInstancesFilter', {'MEMORY_MB': 1})):
+            self.assertEqual(
+                [('wait', None, [], 'no_room', None)],
+                self.decide_on(hosts, [
+                    {'id': 's', 'host': 'h', 'resources': {'VCPU': 4},
+                     'providers': half, 'preemptible': preemptible}], [
+                        {'id': 'w', 'resources': asked, 'groups': group,
+                         'refused_by': {'h': name}}]))
+
+    def test_a_cap_does_not_change_why_there_is_no_room(self) -> None:
+        servers = [{'id': f's{number}', 'host': 'h3', 'preemptible': True,
+                    'resources': {'VCPU': 1}} for number in range(4)]
+        for cap, verdict, hindrance in ((2, 'preempt', None),
+                                        (1, 'wait', 'protected')):
+            decision, = self.decide_on(
+                {'h1': {'own': {'VCPU': 6}}, 'h3': {'own': {'VCPU': 4}}},
+                servers, [{'id': 'w', 'resources': {'VCPU': 2},
+                           'refused_by': {'h1': 'ComputeFilter'}}],
+                max_ends_per_hour=cap)
+            self.assertEqual((verdict, 'refused', hindrance),
+                             (decision[0], *decision[3:]))
+
+    def test_the_only_host_with_room_is_disabled(self) -> None:
+        for name in ('ComputeFilter', 'NumInstancesFilter',
+                     'NUMATopologyFilter', 'PciPassthroughFilter'):
+            self.assertEqual(
+                [('wait', None, [], 'refused', None)],
+                self.decide_on({'h': {'own': {'DISK_GB': 22}, 'off': True}},
+                               [], [{'id': 'w', 'resources': {'DISK_GB': 1},
+                                     'refused_by': {'h': name}}]))
+
+    def test_devices_that_are_not_lacking_are_left_alone(self) -> None:
+        servers = [
+            {'id': 'plain', 'host': 'h', 'resources': {'VCPU': 2},
+             'preemptible': True},
+            {'id': 'gpu', 'host': 'h', 'resources': {'VCPU': 1},
+             'devices': {'a': 1}, 'preemptible': True},
+            {'id': 'other', 'host': 'h', 'resources': {'VCPU': 1}}]
+        waiting = {'id': 'w', 'resources': {'VCPU': 1}, 'devices': {'a': 1}}
+        for refused, victim in (({}, 'plain'),
+                                ({'h': 'PciPassthroughFilter'}, 'gpu')):
+            decision, = self.decide_on(
+                {'h': {'own': {'VCPU': 4}}}, servers,
+                [waiting | {'refused_by': refused}])
+            self.assertEqual([victim], decision[2])
+
     def test_one_that_was_placed_is_no_victim(self) -> None:
         given = document()
         given['options']['min_run_time'] = 0
@@ -644,8 +793,9 @@ class SimulateTestCase(tests.TestCase):
                         if host.name == decision.host)
             victims = [server for server in world.servers
                        if server.id in decision.victims]
-            self.assertEqual(best,
-                             brute_force.cost(host, victims, one.shape))
+            self.assertEqual(best, brute_force.cost(
+                host, victims, one.shape, options,
+                world.refused.get(host.name)))
             world = brute_force.carried_out(world, decision, one)
 
 

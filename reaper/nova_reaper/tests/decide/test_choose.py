@@ -496,7 +496,7 @@ class BruteForceTestCase(tests.TestCase):
         self.assertTrue(brute_force.makes_room(
             host, ended, waiting.shape, refused))
         self.assertEqual(best, brute_force.cost(
-            host, ended, waiting.shape, options))
+            host, ended, waiting.shape, options, refused))
         for victim in ended:
             self.assertEqual(decision.host, victim.host)
             self.assertTrue(brute_force.may_end(victim, waiting, options))
@@ -571,8 +571,7 @@ class BruteForceTestCase(tests.TestCase):
                 brute_force.NOW + datetime.timedelta(minutes=minutes)
                 for minutes in range(-1, 5))))) for server in world.servers])
         hosts = [host for host in world.hosts
-                 if brute_force.could(host, waiting.shape) and not (
-                     waiting.shape.spread and host.name in world.refused)]
+                 if brute_force.could(host, waiting.shape)]
         if any(brute_force.makes_room(host, (), waiting.shape,
                                       world.refused.get(host.name))
                for host in hosts):
