@@ -725,10 +725,14 @@ class Planner:
         if decision.verdict is model.Verdict.PREEMPT:
             # The reason that there is no room is about all hosts.
             return dataclasses.replace(decision, reason=before.reason)
+        # Time alone ends a protection, and the wait for a host that is
+        # withheld: the demand has to wake then.
+        withheld, _until = self.index.exclusions.withheld(waiting.shape, now)
         if decision.hindrance is model.Hindrance.PROTECTED or (
                 decision.hindrance is not before.hindrance) or (
                 decision.reason not in (before.reason,
-                                        model.Reason.NOTHING_FITS)):
+                                        model.Reason.NOTHING_FITS)) or (
+                withheld[rows].any()):
             return None
         return still
 

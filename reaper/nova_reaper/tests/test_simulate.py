@@ -739,13 +739,14 @@ class SimulateTestCase(tests.TestCase):
                                      'refused_by': {'h': name}}]))
 
     def test_devices_that_are_not_lacking_are_left_alone(self) -> None:
-        servers = [
+        servers: list[dict[str, Any]] = [
             {'id': 'plain', 'host': 'h', 'resources': {'VCPU': 2},
              'preemptible': True},
             {'id': 'gpu', 'host': 'h', 'resources': {'VCPU': 1},
              'devices': {'a': 1}, 'preemptible': True},
             {'id': 'other', 'host': 'h', 'resources': {'VCPU': 1}}]
-        waiting = {'id': 'w', 'resources': {'VCPU': 1}, 'devices': {'a': 1}}
+        waiting: dict[str, Any] = {
+            'id': 'w', 'resources': {'VCPU': 1}, 'devices': {'a': 1}}
         for refused, victim in (({}, 'plain'),
                                 ({'h': 'PciPassthroughFilter'}, 'gpu')):
             decision, = self.decide_on(
