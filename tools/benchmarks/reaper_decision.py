@@ -231,7 +231,9 @@ def check_small(clouds):
         host = next(host for host in world.hosts if host.name == decision.host)
         victims = [server for server in world.servers
                    if server.id in decision.victims]
-        equal += best == brute_force.cost(host, victims, waiting.shape)
+        equal += best == brute_force.cost(
+            host, victims, waiting.shape, OPTIONS,
+            world.refused.get(host.name))
         needless += sum(brute_force.makes_room(host, [
             one for one in victims if one is not victim], waiting.shape,
             world.refused.get(host.name)) for victim in victims)
