@@ -90,6 +90,10 @@ _SENTENCES = (
     _('The mode is %(mode)s: nobody is ended.'),
     _('Preemptible servers on %(number)s of the hosts would free enough and '
       'are protected for now.'),
+    _('Preemptible servers would free enough on a host that is kept for a '
+      'server ahead in the queue.'),
+    _('The hosts where preemptible servers would free enough are looked at '
+      'again.'),
     _('No preemptible servers on one host would free enough.'),
     _('No preemptible servers on one host would free enough that %(names)s '
       'would accept.'),

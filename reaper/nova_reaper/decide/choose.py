@@ -137,9 +137,9 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                      f'{int(protected.sum())} of the hosts would free enough '
                      'and are protected for now.', model.Hindrance.PROTECTED)
     if (would_help & kept).any():
-        return _wait(waiting, reason, f'{detail} Preemptible servers on a '
-                     'host would free enough; the host is kept for a server '
-                     'ahead in the queue.', model.Hindrance.RESERVED)
+        return _wait(waiting, reason, f'{detail} Preemptible servers would '
+                     'free enough on a host that is kept for a server ahead '
+                     'in the queue.', model.Hindrance.RESERVED)
     if would_help.any():
         return _wait(waiting, reason, f'{detail} The hosts where preemptible '
                      'servers would free enough are looked at again.')
