@@ -311,14 +311,23 @@ def _why(item: journal.Record) -> str:
 def _switch(kind: journal.Kind, conf: cfg.ConfigOpts,
             options: argparse.Namespace) -> int:
     """Pause the reapers of this cloud, or have them go on."""
+    if not http.is_reason(options.reason):
+        return _refuse('The reason may have at most '
+                       f'{http.LONGEST_REASON} printable characters.')
     try:
         book = journal.Journal(conf)
+        if not book.store.is_shared:
+            return _refuse(
+                'The journal is in the memory of the service, where no other '
+                'process can write: send the reaper SIGUSR1 (systemctl kill '
+                '--signal=USR1 nova-reaper) to pause it, and start it again '
+                'to have it go on, or use its HTTP API.')
         found = book.switch(
             kind, f'{getpass.getuser()}@{socket.gethostname()}',
-            options.reason[:http.LONGEST_REASON])
+            options.reason)
     except Exception as error:
         if kind is journal.Kind.PAUSE:
-            _refuse('The reaper is not paused. Without the database each '
+            _refuse('The pause is not written. Without the database each '
                     'reaper is paused by SIGUSR1 (systemctl kill '
                     '--signal=USR1 nova-reaper), or stopped (systemctl stop '
                     'nova-reaper).')

@@ -44,6 +44,7 @@ import socket
 import threading
 import time
 from typing import Any
+import uuid
 
 from alembic import command
 from alembic import config as alembic_config
@@ -137,6 +138,9 @@ ASKED = 'asked'
 #: The result of an end that the reaper did not bring about.
 LEFT = 'left'
 SWITCHES = (Kind.PAUSE, Kind.RESUME)
+# The IDs of pauses and resumes are made of this ID and the ID of the last of
+# them.
+FIRST = uuid.UUID('5f0c9a52-7b1e-4d3a-9c86-2e4f1d7a0b35')
 # By kind: the result with which a record is open, and the kinds of the records
 # that say what became of the server. After a withdrawal the host may end the
 # server yet; a later notice tells that the host did not.
@@ -252,6 +256,12 @@ class Store:
                                    TIMEOUTS.get(backend, '')))
         self._ready = False
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can have the same journal."""
+        return self._url.get_backend_name() != 'sqlite' or not (
+            self._url.database or ':memory:').startswith(':memory:')
+
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sa.Connection]:
         """Connect to the database, and bring its tables up to date."""
@@ -283,11 +293,16 @@ class Store:
                 command.upgrade(settings, 'head')
             self._ready = True
 
-    def add(self, records: Sequence[Record]) -> None:
+    def add(self, records: Sequence[Record]) -> bool:
         """Add the records that the database does not have yet.
 
         A caller that got no answer can add the same records again.
+
+        :returns: whether a record was added
         """
+        new: list[dict[str, Any]] = []
+        # If a transaction of SQLite reads before it writes, SQLite does not
+        # wait until another transaction has written.
         with self._connection() as connection:
             there = set(connection.scalars(sa.select(ROWS.id).where(
                 ROWS.id.in_([record.id for record in records]))))
@@ -298,18 +313,25 @@ class Store:
                 if record.waiting and not waiting:
                     # The withdrawal of a notice that another reaper gave
                     # lacks the project: the record of the notice has it.
-                    waiting = connection.scalar(
+                    notices = [row['for_project_id'] for row in new
+                               if row['server_id'] == record.server and
+                               row['for_id'] == record.waiting]
+                    waiting = notices[-1] if notices else connection.scalar(
                         sa.select(ROWS.for_project_id).where(
                             ROWS.server_id == record.server,
                             ROWS.for_id == record.waiting)
                         .order_by(ROWS.number.desc()).limit(1)) or ''
-                connection.execute(JOURNAL.insert().values(
-                    id=record.id, kind=record.kind.value, at=_naive(record.at),
-                    server_id=record.server[:36],
-                    project_id=record.project[:64],
-                    for_id=record.waiting[:36], for_project_id=waiting[:64],
-                    host=record.host[:255], result=record.result[:32],
-                    detail=_text(record)))
+                new.append({
+                    'id': record.id, 'kind': record.kind.value,
+                    'at': _naive(record.at), 'server_id': record.server[:36],
+                    'project_id': record.project[:64],
+                    'for_id': record.waiting[:36],
+                    'for_project_id': waiting[:64], 'host': record.host[:255],
+                    'result': record.result[:32], 'detail': _text(record)})
+        if new:
+            with self._connection() as connection:
+                connection.execute(JOURNAL.insert(), new)
+        return bool(new)
 
     def find(self, server: str | None = None, project: str | None = None,
              kinds: Collection[str] = (),
@@ -387,7 +409,8 @@ class Store:
                 ROWS.at < _naive(before),
                 ROWS.kind.not_in([kind.value for kind in SWITCHES]))
                 .order_by(ROWS.at).limit(limit)))
-            if old:
+        if old:
+            with self._connection() as connection:
                 connection.execute(JOURNAL.delete().where(
                     ROWS.number.in_(old)))
         return len(old)
@@ -523,36 +546,37 @@ class Announcer:
         """Post once; return why it failed, '' if not, and whether to retry."""
         body = json.dumps(payload).encode()
         try:
-            answer = requests.post(
-                self._conf.reaper.hook_url, data=body, timeout=HOOK_TIMEOUT,
-                allow_redirects=False, headers={
-                    'content-type': 'application/json'} | signed(
-                        payload['id'], int(time.time()), body,
-                        self._conf.reaper.hook_secret))
+            # The body of the answer, which may be endless, is not read.
+            with requests.post(
+                    self._conf.reaper.hook_url, data=body, stream=True,
+                    timeout=HOOK_TIMEOUT, allow_redirects=False, headers={
+                        'content-type': 'application/json'} | signed(
+                            payload['id'], int(time.time()), body,
+                            self._conf.reaper.hook_secret)) as answer:
+                status = answer.status_code
         except Exception as error:
             # The text of the error could hold the URL, and so a secret.
             return type(error).__name__, True
-        if answer.status_code < 300:
+        if status < 300:
             return '', False
-        return (f'HTTP {answer.status_code}', answer.status_code >= 500 or
-                answer.status_code in (408, 425, 429))
+        return f'HTTP {status}', status >= 500 or status in (408, 425, 429)
 
 
-def signed(uuid: str, at: int, body: bytes, secret: str | None
+def signed(record: str, at: int, body: bytes, secret: str | None
            ) -> dict[str, str]:
     """Make headers of a web hook, by the Standard Webhooks specification.
 
     A receiver that sees the same ID again has the record already. Nobody else
     can send an old record again to a receiver that checks the time.
 
-    :param uuid: ID of the record
+    :param record: ID of the record
     :param at: the time in seconds
     :param secret: [reaper] hook_secret
     """
-    headers = {'webhook-id': uuid, 'webhook-timestamp': str(at)}
+    headers = {'webhook-id': record, 'webhook-timestamp': str(at)}
     if secret:
         code = hmac.digest(reaper_conf.hook_key(secret),
-                           f'{uuid}.{at}.'.encode() + body, 'sha256')
+                           f'{record}.{at}.'.encode() + body, 'sha256')
         headers['webhook-signature'] = f'v1,{base64.b64encode(code).decode()}'
     return headers
 
@@ -644,12 +668,25 @@ class Journal:
                 raise TimeoutError('The last pause is not written yet.')
         before = self.store.switch()
         if (before.kind if before else Kind.RESUME) is not kind:
-            before = Record(kind, detail={'by': by, 'why': why})
-            self.store.add([before])
-            self._tell(before)
-            LOG.warning('%s by %s: %s', kind.value.capitalize(), by, why)
+            # Of several clients that follow the same record, the database
+            # takes the record of a single client.
+            record = Record(kind, detail={'by': by, 'why': why}, id=str(
+                uuid.uuid5(FIRST, before.id if before else '')))
+            if self._add(record):
+                self._tell(record)
+                LOG.warning('%s by %s: %s', kind.value.capitalize(), by, why)
+                before = record
+            else:
+                before = self.store.switch()
         self._switch = before
         return before or Record(kind)
+
+    def _add(self, record: Record) -> bool:
+        """Add a record, unless another client has added it; return whether."""
+        try:
+            return self.store.add([record])
+        except db_exception.DBDuplicateEntry:
+            return False
 
     def pause_at_once(self, by: str) -> None:
         """Pause now; the record is written once the database can be used."""

@@ -2,6 +2,7 @@
 
 """Commands that ask the journal."""
 
+import contextlib
 import json
 import pathlib
 from typing import Any
@@ -82,12 +83,25 @@ class JournalTestCase(test_commands.CommandTestCase):
             self.assertEqual(told, self.run_command('pause')[:2])
         code, out, _ = self.run_command('resume')
         self.assertEqual((0, 'The reaper is not paused.\n'), (code, out))
+        for wrong in ('x' * 256, '\x1b[2J'):
+            code, out, err = self.run_command('pause', '--reason', wrong)
+            self.assertEqual((2, ''), (code, out))
+            self.assertIn('255 printable characters', err)
+
+    def test_a_journal_in_memory_is_not_that_of_the_service(self) -> None:
+        for url in 'sqlite://', 'sqlite:///:memory:':
+            self.use(url)
+            for command in 'pause', 'resume':
+                code, out, err = self.run_command(command)
+                self.assertEqual((2, ''), (code, out))
+                self.assertIn('SIGUSR1', err)
 
     def test_others_are_told_of_a_pause(self) -> None:
         with self.file.open('a') as file:
             file.write('[reaper]\nhook_url = http://hook/x\n')
         posts = self.useFixture(fixtures.MockPatch(
-            'requests.post', return_value=mock.Mock(status_code=200))).mock
+            'requests.post', return_value=contextlib.nullcontext(
+                mock.Mock(status_code=200)))).mock
         for command in ('pause', 'pause', 'resume'):
             self.assertEqual(0, self.run_command(command)[0])
         self.assertEqual(['pause', 'resume'], [

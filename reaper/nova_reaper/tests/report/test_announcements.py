@@ -4,6 +4,7 @@
 
 import base64
 from collections.abc import Callable
+import contextlib
 import json
 import threading
 from typing import Any
@@ -144,7 +145,7 @@ class HookTestCase(tests.TestCase):
             code = left.pop(0) if len(left) > 1 else left[0]
             if isinstance(code, Exception):
                 raise code
-            return mock.Mock(status_code=code)
+            return contextlib.nullcontext(mock.Mock(status_code=code))
 
         self.posts.side_effect = post
 

@@ -2,9 +2,11 @@
 
 """The journal in its database, on each database that it may be in."""
 
+from concurrent import futures
 import datetime
 import multiprocessing
 import os
+import threading
 import time
 from typing import Any
 from unittest import mock
@@ -86,6 +88,26 @@ class SQLiteTestCase(tests.TestCase):
             record(Kind.WITHDRAWAL, waiting='y')])
         found = self.store.find(kinds=[Kind.WITHDRAWAL])
         self.assertEqual(['', 'q'], [item.waiting_project for item in found])
+
+    def test_a_single_pause_of_many_at_once(self) -> None:
+        told: list[Record] = []
+        clients = [journal.Journal(self.conf, told.append)
+                   for _ in range(6)]
+        together = threading.Barrier(6)
+
+        def switch(client: journal.Journal) -> list[Record]:
+            found = []
+            for kind in journal.SWITCHES * 4:
+                together.wait(30)
+                found.append(client.switch(kind, str(id(client)), ''))
+                together.wait(30)
+            return found
+
+        with futures.ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(switch, clients))
+        self.assertEqual([found[0]] * 6, found)
+        self.assertEqual(found[0], told)
+        self.assertEqual(found[0], self.store.find()[::-1])
 
     def test_what_is_open(self) -> None:
         given = [record(Kind.NOTICE, server, waiting='w', ago=60)
