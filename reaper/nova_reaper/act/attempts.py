@@ -376,7 +376,7 @@ class Attempts:
     """Has the actor carry out decisions, as many at a time as options allow.
 
     :ivar under_way: attempts by the ID of the server that waits
-    :ivar given_up: what /v1/pending/ID answers for servers that were given up
+    :ivar given_up: the servers that were given up, by ID: find_given_up()
     :param read_one: reads a server that waits anew
     :param keep_failed: is told the ID of a server that is in ERROR since its
         build failed
@@ -936,6 +936,15 @@ class Attempts:
 
     # Servers are given up.
 
+    def find_given_up(self, server: str) -> answers.Entry | None:
+        """Return what /v1/pending/ID answers for a server that was given up.
+
+        :returns: None if the server was not given up, or too long ago
+        """
+        entry = self.given_up.get(server)
+        return entry if entry and entry.decided_at and (
+            timeutils.utcnow(True) - entry.decided_at < REMEMBERED) else None
+
     def give_up(self) -> None:
         """Give up servers that have waited too long, or fit nowhere.
 
@@ -1006,9 +1015,8 @@ class Attempts:
             reason=(told.decision.reason if told else None) if late
             else model.Reason(reason),
             hindrance=model.Hindrance.DEADLINE if late else None)
-        self.given_up = {
-            server: entry for server, entry in self.given_up.items()
-            if entry.decided_at and now - entry.decided_at < REMEMBERED}
+        self.given_up = {server: entry for server in list(self.given_up)
+                         if (entry := self.find_given_up(server))}
         self.given_up[waiting.id] = answers.Entry(
             waiting, None, 0, None,
             queue.deadline(waiting, self._world.options), 'given_up', decision,

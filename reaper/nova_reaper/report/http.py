@@ -25,9 +25,9 @@ from keystonemiddleware import auth_token
 from oslo_config import cfg
 from oslo_context import context as oslo_context
 from oslo_log import log
+from oslo_middleware import http_proxy_to_wsgi
 from oslo_policy import policy
 from oslo_utils import timeutils
-from oslo_utils import uuidutils
 import prometheus_client
 import webob
 from webob import dec
@@ -107,7 +107,8 @@ LONG = 0.02
 REST = 20
 # Query keys of /v1/history, beside all_projects.
 KEYS = ('server', 'project_id', 'kind', 'since', 'until', 'limit', 'marker')
-_PERIOD = re.compile(r'(\d{1,6})([smhd])')
+_PERIOD = re.compile(r'(\d{1,6})([smhd])', re.ASCII)
+_JSON = 'application/json'
 _REHEARSAL = re.compile(r'/v1/servers/([^/]+)/rehearsal')
 _UNITS = {'s': 'seconds', 'm': 'minutes', 'h': 'hours', 'd': 'days'}
 
@@ -123,8 +124,10 @@ def list_rules() -> Iterable[policy.RuleDefault]:
         'Readers of the project that the server belongs to, administrators '
         'and other services.')
     for name, check, text, path, *methods in RULES:
+        # As in Nova, the administrator of a domain is not that of the cloud.
         yield policy.DocumentedRuleDefault(name, check, text, [
-            {'method': method, 'path': path} for method in methods or ['GET']])
+            {'method': method, 'path': path} for method in methods or ['GET']
+        ], scope_types=['project'])
 
 
 def enforcer(conf: cfg.ConfigOpts) -> policy.Enforcer:
@@ -149,7 +152,7 @@ def history_query(values: Mapping[str, str], limit: int) -> dict[str, Any]:
     :raises: ValueError with a sentence that says what is wrong
     """
     for name in ('server', 'marker'):
-        if name in values and not uuidutils.is_uuid_like(values[name]):
+        if name in values and not shapes.is_id(values[name]):
             raise ValueError(f'{name} has to be an ID.')
     project = values.get('project_id')
     if project is not None and not re.fullmatch(r'[\w.-]{1,64}', project,
@@ -250,6 +253,11 @@ class Shown:
         told = known.told.last.get(waiting.id)
         current = self._engine.attempts.under_way.get(waiting.id)
         answer = known.answer(waiting.id)
+        mode, decision = known.options.mode, told.decision if told else None
+        if mode is model.Mode.OBSERVE and not current and (
+                decision and decision.verdict is not model.Verdict.WAIT):
+            decision = dataclasses.replace(
+                decision, hindrance=model.Hindrance.MODE)
         due = queue.due_at(waiting, known.options)
         if current or due and due <= timeutils.utcnow(True):
             due = None
@@ -257,15 +265,14 @@ class Shown:
             waiting, position, length, due,
             queue.deadline(waiting, known.options),
             current.shown if current else 'waiting',
-            told.decision if told else None, told.at if told else None,
-            known.options.mode, answer.advice if answer else '')
+            decision, told.at if told else None, mode,
+            answer.advice if answer else '')
 
     def entry(self, server: str) -> answers.Entry | None:
         """Find a server that waits, or was given up a short time ago."""
         with self._engine.lock:
-            given_up = self._engine.attempts.given_up.get(server)
             if server not in self._engine.world.servers:
-                return given_up
+                return self._engine.attempts.find_given_up(server)
         return next((entry for entry in self.entries()
                      if entry.waiting.id == server), None)
 
@@ -409,8 +416,8 @@ class Api:
             return _json(200, self._answer(request))
         except exc.HTTPException as error:
             answer = _error(error.code, error.title, error.detail or '')
-            if 'Retry-After' in error.headers:
-                answer.headers['Retry-After'] = error.headers['Retry-After']
+            for name in {'Allow', 'Retry-After'} & set(error.headers):
+                answer.headers[name] = error.headers[name]
             return answer
         except UnicodeDecodeError:
             return _error(400, 'Bad Request', 'Paths and queries are encoded '
@@ -425,9 +432,14 @@ class Api:
         if path == '/v1/pause':
             return self._pause(request)
         rehearsed = _REHEARSAL.fullmatch(path)
-        wanted = 'POST' if path == '/v1/probe' or rehearsed else 'GET'
-        if request.method != wanted:
-            raise exc.HTTPMethodNotAllowed(f'Only {wanted} is known here.')
+        head, _, server = path.rpartition('/')
+        handlers = {'/v1/pending': self._list, '/v1/notices': self._notices,
+                    '/v1/probe': self._probe, '/v1/servers': self._servers}
+        if not (path in handlers or path == '/v1/history' or rehearsed or
+                head == '/v1/pending'):
+            raise exc.HTTPNotFound('There is nothing at this path.')
+        _check_method(request, *(
+            ['POST'] if path == '/v1/probe' or rehearsed else ['GET', 'HEAD']))
         if path == '/v1/history':
             # A reaper that stands by has the same journal.
             return self._history(request)
@@ -436,21 +448,16 @@ class Api:
             # must not say that nobody is.
             raise exc.HTTPServiceUnavailable(
                 'This reaper stands by: ask the active one.')
-        handlers = {'/v1/pending': self._list, '/v1/notices': self._notices,
-                    '/v1/probe': self._probe, '/v1/servers': self._servers}
         if path in handlers:
             return handlers[path](request)
         if rehearsed:
             return self._rehearse(request, rehearsed[1])
-        head, _, server = path.rpartition('/')
-        if head == '/v1/pending':
-            return self._show(request, server)
-        raise exc.HTTPNotFound('There is nothing at this path.')
+        return self._show(request, server)
 
     def _list(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', 'project_id', 'server', 'name',
                        'state', 'reason', 'hindrance', 'sort_dir', 'limit',
-                       'marker')
+                       'marker', repeated=('server',))
         servers = set(request.GET.getall('server'))
         if not all(map(shapes.is_id, servers)):
             raise exc.HTTPBadRequest('server is the ID of a server.')
@@ -481,7 +488,7 @@ class Api:
                        if entry.waiting.id == query['marker']), None)
             if at is None:
                 raise exc.HTTPBadRequest(
-                    'The server of the marker does not wait any more.')
+                    'The server of the marker is not on this list.')
             entries = entries[at + 1:]
         health = self._source.health()
         return _page(request, 'pending', 'server', limit, [
@@ -570,6 +577,8 @@ class Api:
                        'marker')
         project, limit = self._project(
             request, query, 'servers:list'), _limit(query)
+        if 'marker' in query and not shapes.is_id(query['marker']):
+            raise exc.HTTPBadRequest('marker is the ID of a server.')
         found = self._source.servers(project, query.get('marker', ''),
                                      limit + 1)
         if not self._may(request, 'pending:show:host', project):
@@ -612,9 +621,7 @@ class Api:
 
     def _pause(self, request: webob.Request) -> dict[str, Any]:
         kinds = {'PUT': journal.Kind.PAUSE, 'DELETE': journal.Kind.RESUME}
-        if request.method not in ('GET', *kinds):
-            raise exc.HTTPMethodNotAllowed(
-                'Only GET, PUT and DELETE are known here.')
+        _check_method(request, 'GET', 'HEAD', *kinds)
         _query(request)
         kind = kinds.get(request.method)
         if not self._may(request, 'pause:set' if kind else 'pause:show', None):
@@ -653,7 +660,7 @@ class Api:
         :param rule: who may ask for one project
         :param everywhere: the rule of those who may ask for all
         """
-        own: str | None = _context(request).project_id
+        own: str | None = _context(request).project_id or None
         project = query.get('project_id', own)
         if _boolean(query, 'all_projects') or project is None:
             if not self._may(request, everywhere, own):
@@ -676,14 +683,24 @@ def _context(request: webob.Request) -> oslo_context.RequestContext:
         request.environ, overwrite=False)
 
 
-def _query(request: webob.Request, *known: str) -> dict[str, str]:
+def _check_method(request: webob.Request, *known: str) -> None:
+    if request.method not in known:
+        raise exc.HTTPMethodNotAllowed(
+            f'Only {", ".join(known)} can be used here.',
+            headers=[('Allow', ', '.join(known))])
+
+
+def _query(request: webob.Request, *known: str, repeated: Sequence[str] = ()
+           ) -> dict[str, str]:
     query = dict(request.GET)
     for key in query:
         if key not in known:
             raise exc.HTTPBadRequest(
-                f'There is no query key "{key}" here; ' + (
+                f'There is no query key "{key[:40]}" here; ' + (
                     f'there are {", ".join(known)}.' if known
                     else 'this path has none.'))
+        if key not in repeated and len(request.GET.getall(key)) > 1:
+            raise exc.HTTPBadRequest(f'{key} is given once at most.')
     return query
 
 
@@ -714,15 +731,20 @@ def _object(body: bytes) -> dict[str, Any]:
     return given
 
 
+def is_reason(text: str) -> bool:
+    """Return whether a text may be the reason of a pause."""
+    return len(text) <= LONGEST_REASON and text.isprintable()
+
+
 def _reason(body: bytes) -> str:
     """Read the reason of a pause, '' if no reason is given."""
     given = _object(body)
     why = given.get('reason', '')
-    if not isinstance(why, str) or len(why) > LONGEST_REASON or (
+    if not isinstance(why, str) or not is_reason(why) or (
             set(given) - {'reason'}):
         raise exc.HTTPBadRequest(
             'The body is {"reason": "TEXT"} with at most '
-            f'{LONGEST_REASON} characters of text.')
+            f'{LONGEST_REASON} printable characters of text.')
     return why
 
 
@@ -752,7 +774,7 @@ def _boolean(query: dict[str, str], key: str) -> bool:
 
 def _limit(query: dict[str, str]) -> int:
     value = query.get('limit', str(PAGE))
-    if not value.isdecimal() or len(value) > len(str(PAGE)) or (
+    if not re.fullmatch(r'\d{1,4}', value, re.ASCII) or (
             not 1 <= int(value) <= PAGE):
         raise exc.HTTPBadRequest(f'limit is a number from 1 to {PAGE}.')
     return int(value)
@@ -774,13 +796,29 @@ def _later(why: str, seconds: int, kind: type[exc.HTTPException] =
 
 def _json(status: int, body: dict[str, Any]) -> webob.Response:
     return webob.Response(
-        status=status, content_type='application/json', charset='utf-8',
+        status=status, content_type=_JSON, charset='utf-8',
         text=json.dumps(body))
 
 
 def _error(code: int, title: str, message: str) -> webob.Response:
     return _json(code, {'error': {'code': code, 'title': title,
                                   'message': message}})
+
+
+def _behind_keystone(request: webob.Request, api: WsgiApp) -> webob.Response:
+    """Answer a request, or return an error if no token can be checked.
+
+    Below the middleware each error is an answer already.
+    """
+    try:
+        answer = request.get_response(api)
+    except Exception:
+        LOG.exception('The token of a request cannot be checked.')
+        answer = webob.Response(status=503)
+    if answer.status_code == 503 and answer.content_type != _JSON:
+        return _error(503, 'Service Unavailable',
+                      'Keystone cannot check the token. Ask again.')
+    return answer
 
 
 def application(conf: cfg.ConfigOpts, source: Shown,
@@ -794,7 +832,7 @@ def application(conf: cfg.ConfigOpts, source: Shown,
         # WebOb refuses to decode a path that is not UTF-8.
         path = request.environ.get('PATH_INFO', '').rstrip('/')
         if path.startswith('/v1/'):
-            return api
+            return _behind_keystone(request, api)
         if path == '/healthz':
             health = source.health()
             return _json(503 if health.status == 'failed' else 200,
@@ -809,7 +847,8 @@ def application(conf: cfg.ConfigOpts, source: Shown,
                          {'versions': [version]})
         return _error(404, 'Not Found', 'There is nothing at this path.')
 
-    application: WsgiApp = root
+    # Behind a proxy the links are those of the proxy.
+    application: WsgiApp = http_proxy_to_wsgi.HTTPProxyToWSGI(root, conf)
     return application
 
 

@@ -526,6 +526,8 @@ class FillTestCase(EngineTestCase):
         self.assertEqual(('given_up', 'deadline'),
                          (shown['step'], shown['hindrance']))
         self.assertIn('was set to ERROR', shown['automatic'])
+        self.turns(80, 60)
+        self.assertIsNone(self.shown.entry(waiting))
 
     def test_given_up_while_placement_is_away(self) -> None:
         self.nova.add_host('h1', 2)
@@ -695,6 +697,7 @@ class ObserveTestCase(EngineTestCase):
         everything = entry.to_dict(True)
         self.assertEqual('h1', everything['host'])
         owners = entry.to_dict(False)
+        self.assertEqual('mode', owners['hindrance'])
         self.assertNotIn('host', owners)
         for name in ('h1', victim):
             self.assertNotIn(name, owners['detail'])

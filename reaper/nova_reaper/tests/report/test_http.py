@@ -11,6 +11,8 @@ from typing import Any
 from unittest import mock
 
 import fixtures
+from keystoneauth1 import exceptions as ks_exceptions
+from keystonemiddleware import auth_token
 from keystonemiddleware import opts
 from oslo_config import cfg
 import requests
@@ -25,6 +27,7 @@ from nova_reaper import tests
 from nova_reaper.tests import fakes
 
 UUID = '0e5c9a3e-7c4f-4b0c-8d5e-5d3d0f8f7c11'
+VICTIMS = tuple(f'{number}{UUID[1:]}' for number in (1, 2, 3))
 TIME = datetime.datetime(2026, 11, 22, 12, tzinfo=datetime.UTC)
 PAGE = (pathlib.Path(__file__).resolve().parents[4] /
         'doc/source/reference/reaper-api.rst')
@@ -72,7 +75,7 @@ class Source(http.Shown):
     def servers(self, project: str | None, marker: str, most: int
                 ) -> list[dict[str, Any]]:
         return [{'server': server, 'project_id': owner, 'host': 'h1'}
-                for server, owner in (('v1', 'p2'), ('v2', 'p1'), ('v3', 'p1'))
+                for server, owner in zip(VICTIMS, ('p2', 'p1', 'p1'))
                 if server > marker and project in (None, owner)][:most]
 
     def dry_run(self, server: str) -> dict[str, Any] | None:
@@ -103,12 +106,16 @@ class ApiTestCase(tests.TestCase):
         self.book = fakes.book(conf)
         self.api = http.Api(conf, self.source, self.book)
 
-    def get(self, path: str, status: int = 200, roles: str = 'member,reader',
-            project: str = 'p1', method: str = 'GET') -> Any:
-        request = webob.Request.blank(path, method=method, headers={
+    def ask(self, path: str, roles: str = 'member,reader',
+            project: str = 'p1', method: str = 'GET', **headers: str
+            ) -> webob.Response:
+        return webob.Request.blank(path, method=method, headers={
             'X-Project-Id': project, 'X-User-Id': 'u', 'X-Roles': roles,
-            'X-Identity-Status': 'Confirmed'})
-        response = request.get_response(self.api)
+            'X-Identity-Status': 'Confirmed', **headers}
+        ).get_response(self.api)
+
+    def get(self, path: str, status: int = 200, **who: str) -> Any:
+        response = self.ask(path, **who)
         self.assertEqual(status, response.status_int, response.text)
         return response.json
 
@@ -134,6 +141,31 @@ class ApiTestCase(tests.TestCase):
             self.assertEqual('no_room', item['reason'])
             self.assertEqual('Room can be made for it.', item['detail'])
             self.assertNotIn('queue_length', item)
+
+    def test_methods(self) -> None:
+        for path, known in (('/v1/pending', 'GET, HEAD'),
+                            ('/v1/probe', 'POST'),
+                            ('/v1/pause', 'GET, HEAD, PUT, DELETE')):
+            response = self.ask(path, method='PATCH', roles='admin')
+            self.assertEqual((405, known), (
+                response.status_int, response.headers['Allow']))
+        response = self.ask('/v1/pending', method='HEAD')
+        self.assertEqual((200, b''), (response.status_int, response.body))
+        self.get('/v1/nothing', 404, method='POST')
+
+    def test_keys_are_given_once(self) -> None:
+        self.get('/v1/pending?sort_dir=asc&sort_dir=desc', 400)
+        self.get('/v1/pending/s1?dry_run=true&dry_run=false', 400,
+                 roles='admin')
+        self.get(f'/v1/history?server={UUID}&server={UUID}', 400)
+        self.get(f'/v1/pending?server={UUID}&server={UUID}')
+
+    def test_an_administrator_of_a_domain_is_none_of_the_cloud(self) -> None:
+        for scope in ({'X-Domain-Id': 'd'}, {'OpenStack-System-Scope': 'all'}):
+            who = {'roles': 'admin', 'project': '', **scope}
+            self.get('/v1/pending?all_projects=true', 403, **who)
+            self.get('/v1/pause', 403, **who, method='PUT')
+        self.assertIsNone(self.book.store.switch())
 
     def test_of_others(self) -> None:
         self.get('/v1/pending/s2', 404)
@@ -272,11 +304,11 @@ class ApiTestCase(tests.TestCase):
 
     def test_servers(self) -> None:
         answer = self.get('/v1/servers?limit=1')
-        self.assertEqual([{'server': 'v2', 'project_id': 'p1'}],
+        self.assertEqual([{'server': VICTIMS[1], 'project_id': 'p1'}],
                          answer['servers'])
         link, = answer['servers_links']
         answer = self.get(link['href'].removeprefix('http://localhost'))
-        self.assertEqual(['v3'], [
+        self.assertEqual([VICTIMS[2]], [
             server['server'] for server in answer['servers']])
         self.assertNotIn('servers_links', answer)
         answer = self.get('/v1/servers?all_projects=true', roles='admin')
@@ -285,6 +317,7 @@ class ApiTestCase(tests.TestCase):
         self.get('/v1/servers?all_projects=true', 403)
         self.get('/v1/servers?project_id=p2', 403)
         self.get('/v1/servers?limit=0', 400)
+        self.get('/v1/servers?marker=true', 400)
 
     def test_a_rehearsal(self) -> None:
         path = f'/v1/servers/{UUID}/rehearsal'
@@ -356,9 +389,9 @@ class RootTestCase(tests.TestCase):
     def setUp(self) -> None:
         super().setUp()
         self.source = Source()
-        conf = with_keystone()
-        self.app = http.application(conf, self.source, health.Metrics(),
-                                    fakes.book(conf))
+        self.conf = with_keystone()
+        self.app = http.application(self.conf, self.source, health.Metrics(),
+                                    fakes.book(self.conf))
 
     def get(self, path: str) -> Any:
         return webob.Request.blank(path).get_response(self.app)
@@ -366,6 +399,17 @@ class RootTestCase(tests.TestCase):
     def test_no_token(self) -> None:
         for path in ('/v1/pending', '/v1/pending/s1', '/v1/notices'):
             self.assertEqual(401, self.get(path).status_int)
+
+    def test_keystone_does_not_answer(self) -> None:
+        for fault in (requests.ReadTimeout(), ks_exceptions.EndpointNotFound(),
+                      auth_token.ksm_exceptions.ServiceError()):
+            with mock.patch.object(auth_token.AuthProtocol, 'fetch_token',
+                                   side_effect=fault):
+                response = webob.Request.blank('/v1/pending', headers={
+                    'X-Auth-Token': 't'}).get_response(self.app)
+            self.assertEqual((503, 503), (
+                response.status_int, response.json['error']['code']))
+            self.assertIn('Keystone', response.json['error']['message'])
 
     def test_health(self) -> None:
         response = self.get('/healthz')
@@ -389,6 +433,16 @@ class RootTestCase(tests.TestCase):
         response = self.get('/metrics')
         self.assertIn('nova_reaper_active', response.text)
         self.assertTrue(response.content_type.startswith('text/plain'))
+
+    def test_links_are_those_of_the_proxy_in_front(self) -> None:
+        headers = {'X-Forwarded-Proto': 'https', 'Host': 'cloud'}
+        for scheme in 'http', 'https':
+            [version] = webob.Request.blank('/', headers=headers).get_response(
+                self.app).json['versions']
+            self.assertEqual(f'{scheme}://cloud/v1/',
+                             version['links'][0]['href'])
+            self.conf.set_override('enable_proxy_headers_parsing', True,
+                                   'oslo_middleware')
 
     def test_versions(self) -> None:
         [version] = self.get('/').json['versions']
