@@ -271,12 +271,12 @@ class _Course:
               was: model.Server | None = None) -> None:
         """Have a server wait, or wait again if it was shelved."""
         self.counts['came'] += was is None
-        if not waiting.is_wanted(self.cloud.options.wait):
-            self.counts['not_asked'] += 1
-            return
         end = queue_module.deadline(waiting, self.cloud.options)
         if end is not None and end <= self.now:
             self.counts['given_up'] += 1
+            return
+        if not waiting.is_wanted(self.cloud.options.wait):
+            self.counts['not_asked'] += 1
             return
         self.last[waiting.id] = wait = _Wait(waiting, was or model.Server(
             waiting.id, '', {}, waiting.project, waiting.user, waiting.name,

@@ -514,6 +514,7 @@ class Planner:
             those whose demand sleeps included
         :param may_end: whether a server may be ended for another now
         """
+        self._reservation()
         waiting = None
         while waiting is None and may_end and self.queue.wake_put_off():
             # The queue may pass over the projects of all its servers.
@@ -723,8 +724,11 @@ class Planner:
         if decision.verdict is model.Verdict.ROOM:
             return decision
         if decision.verdict is model.Verdict.PREEMPT:
-            # The reason that there is no room is about all hosts.
-            return dataclasses.replace(decision, reason=before.reason)
+            # Better victims on other hosts may be too many for the caps: they
+            # are not to be spared at the price of these. The reason that there
+            # is no room is about all hosts.
+            return None if before.hindrance is model.Hindrance.PROTECTED else (
+                dataclasses.replace(decision, reason=before.reason))
         # Time alone ends a protection, and the wait for a host that is
         # withheld: the demand has to wake then.
         withheld, _until = self.index.exclusions.withheld(waiting.shape, now)

@@ -796,6 +796,10 @@ class Queue:
             item.due = due
             bisect.insort(self._later, (due, item.arrival, item.waiting.id))
             return
+        sleep = self._sleeping.sleeps.get(item.waiting.demand)
+        if sleep and sleep.decision.hindrance is model.Hindrance.RESERVED:
+            # The host may not be kept from this server.
+            self.wake(item.waiting.demand)
         line = self._stand(item, item.waiting)
         self._moved += item.waiting.demand in self._sleeping.sleeps
         bisect.insort(line.places, item.place)

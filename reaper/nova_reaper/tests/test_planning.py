@@ -61,6 +61,48 @@ class RunTestCase(tests.TestCase):
         self.assertEqual(counts, {name: number for name, number
                                   in report['servers'].items() if number})
 
+    def test_a_cap_does_not_make_dearer_victims_the_best(self) -> None:
+        # A host that changes is looked at alone, and the cap spares the best
+        # victims, which are on another host.
+        def servers(*some: tuple[str, str, int, int]) -> list[dict[str, Any]]:
+            return [{'id': name, 'host': host, 'resources': {'VCPU': vcpus},
+                     'preemptible': name != 'n', 'priority': priority}
+                    for name, host, vcpus, priority in some]
+
+        report = run(document(
+            options={'mode': 'preempt', 'min_run_time': 0,
+                     'max_ends_per_hour': 1},
+            hosts=[{'name': name, 'inventory': {'VCPU': {'total': total}}}
+                   for name, total in (('h0', 6), ('h1', 10))],
+            servers=servers(('n', 'h0', 3, 0), ('s1', 'h0', 1, -2),
+                            ('s2', 'h0', 1, -2), ('s6', 'h1', 5, 0)),
+            waiting=[{'id': name, 'resources': {'VCPU': 3}}
+                     for name in ('w1', 'w2')]))
+        self.check(report, [0] * 3, 1, came=2, built=1, waiting=1)
+
+    def test_a_host_is_kept_no_longer_than_its_server_waits(self) -> None:
+        report = run(document(
+            options={'mode': 'preempt', 'reserve': True},
+            servers=[{'id': 'n', 'host': 'h1', 'resources': {'VCPU': 2}}],
+            waiting=[{'id': 'big', 'resources': {'VCPU': 4},
+                      'pending_timeout': 60},
+                     {'id': 's0', 'resources': {'VCPU': 1}}]))
+        self.check(report, [60] * 3, 1, came=2, built=1, given_up=1)
+
+    def test_a_host_is_not_kept_from_a_server_that_comes_before(self) -> None:
+        # A server behind has the same demand, and sleeps.
+        for who in {'priority': 1}, {'project': 'p'}:
+            report = run(document(
+                options={'mode': 'preempt', 'reserve': True},
+                servers=[{'id': 'n', 'host': 'h1', 'resources': {'VCPU': 1}}],
+                waiting=[
+                    {'id': 'given', 'resources': {'VCPU': 1}},
+                    {'id': 'big', 'resources': {'VCPU': 4}},
+                    {'id': 's0', 'resources': {'VCPU': 1}}],
+                arrivals=[{'id': 'first', 'resources': {'VCPU': 1},
+                           'at': clock('12:10'), **who}]))
+            self.check(report, [0] * 3, 2, came=4, built=2, waiting=2)
+
     def test_disk_that_another_host_frees(self) -> None:
         # 13:00 s1 ends on one host, and leaves disk to both: w1 is built on
         # the other, and w2 waits until w1 ends at 13:30.
@@ -243,11 +285,13 @@ class RunTestCase(tests.TestCase):
             {'id': 'large', 'resources': {'VCPU': 9}, 'pending_timeout': 900},
             {'id': 'late', 'resources': {'VCPU': 1}, 'pending_timeout': 60,
              'created_at': clock('11:00')},
-            {'id': 'never', 'resources': {'VCPU': 1}, 'wait': 'never'}])
-        self.check(run(given, '12:14'), [240] * 3, 1, came=4, built=1,
-                   given_up=1, not_asked=1, waiting=1)
-        self.check(run(given, '12:15'), [240] * 3, 1, came=4, built=1,
-                   given_up=2, not_asked=1)
+            {'id': 'never', 'resources': {'VCPU': 1}, 'wait': 'never'},
+            {'id': 'both', 'resources': {'VCPU': 1}, 'wait': 'never',
+             'pending_timeout': 60, 'created_at': clock('11:00')}])
+        self.check(run(given, '12:14'), [240] * 3, 1, came=5, built=1,
+                   given_up=2, not_asked=1, waiting=1)
+        self.check(run(given, '12:15'), [240] * 3, 1, came=5, built=1,
+                   given_up=3, not_asked=1)
 
     def test_one_that_is_given_up_takes_no_room(self) -> None:
         given = document(waiting=[{

@@ -508,14 +508,19 @@ class PlannerTestCase(tests.TestCase):
         self.assertEqual(('h2', None), hosts['middle'])
         self.assertEqual((None, 'no_room'), hosts['more'])
         self.assertEqual(('h2', None), hosts['other'])
-        # It is let go with the server that it was kept for.
+        # Without the server that it was kept for it is kept for the next.
         planner.queue.discard('large')
         planner.queue.discard('larger')
         planner.queue.put(waits('last', 2), NOW)
         hosts = {}
         while (step := planner.next(NOW)) is not None:
             hosts[step[1].server] = step[1].host, step[1].word
-        self.assertEqual(('h1', None), hosts['last'])
+        self.assertEqual((None, 'reserved'), hosts['last'])
+        # Then it is let go, and the servers that sleep are tried.
+        planner.queue.discard('more')
+        step = planner.next(NOW)
+        assert step
+        self.assertEqual(('last', 'h1'), (step[1].server, step[1].host))
 
     @hypothesis.settings(max_examples=60)
     @hypothesis.given(strategies.integers(min_value=0, max_value=2 ** 32))
