@@ -25,9 +25,10 @@ _SOURCES = {
     _REAPER + 'report/health.py': {'Metrics', 'failed'},
     # Of errors the panels show those of POST alone.
     _REAPER + 'report/http.py': {
-        'RULES', 'Server', '_ask', '_asked', '_boolean', '_limit', '_list',
-        '_object', '_pause', '_project', '_query', '_reason', '_show', '_time',
-        '_word', 'application', 'history_query', 'list_rules'},
+        'RULES', 'Server', '_ask', '_asked', '_behind_keystone', '_boolean',
+        '_check_method', '_limit', '_list', '_object', '_pause', '_project',
+        '_query', '_reason', '_servers', '_show', '_time', '_word',
+        'application', 'history_query', 'list_rules'},
     _REAPER + 'report/probe.py': {'_run'},
     'nova/compute/pending_reason.py': {
         'InstanceNotPending', 'RequestNotJudged', 'ServersNotOnHost', 'judge'},
@@ -45,7 +46,7 @@ _PARTS = {
 # Texts beside such sentences that the panels do not show.
 _UNSEEN = {
     # Answers to requests that the panels do not send, and titles.
-    'Bad Request', 'Internal Server Error', 'Only \0 is known here.',
+    'Bad Request', 'Internal Server Error',
     'Paths and queries are encoded in UTF-8.',
     'There is nothing at this path.',
     # What is well.
