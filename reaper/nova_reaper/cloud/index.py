@@ -856,8 +856,9 @@ class Index:
         return result
 
     def lacking(self, shape: model.Shape) -> Mapping[str, Ints]:
-        """Return what each host lacks for a shape, by the class's name."""
-        return {need.name: need.lacking for need in self.needs(shape)}
+        """Return what each host lacks of scarce classes, by their names."""
+        return {need.name: need.lacking for need in self.needs(shape)
+                if need.name in self.scarce}
 
     def _crowded(self, shape: model.Shape, row: int | None
                  ) -> dict[Lack, list[int]]:

@@ -71,7 +71,8 @@ def decide(index: index_module.Index, waiting: model.Waiting,
     if reserved in index.rows:
         kept[index.rows[reserved]] = True
     withheld, _until = index.exclusions.withheld(shape, now)
-    nobody = np.flatnonzero(room & eligible & ~kept & ~withheld)
+    free = room & eligible & ~kept
+    nobody = np.flatnonzero(free & ~withheld)
     if waiting.avoid in index.rows and len(nobody) > 1:
         nobody = nobody[nobody != index.rows[waiting.avoid]]
     scorers = _scorers(index, waiting, options, now)
@@ -81,7 +82,7 @@ def decide(index: index_module.Index, waiting: model.Waiting,
         host = index.host(int(chosen.rows.min())).name
         return model.Decision(waiting.id, model.Verdict.ROOM, host,
                               detail=_where_room_is(index, shape, host))
-    if (room & eligible & ~kept).any():
+    if free.any():
         # No victim is ended while nobody knows whether there is room.
         return _wait(waiting, model.Reason.NO_ROOM, 'The hosts that seem to '
                      'have room are looked at again.')
@@ -108,8 +109,8 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
                 'asks for what only Placement can judge')
         return _wait(waiting, reason, f'{detail} Nobody is ended for a server '
                      f'that {kind}.')
-    result = victims.find(scorers, demand, short & ~kept & ~withheld,
-                          ends_left)
+    searched = short & ~kept & ~withheld
+    result = victims.find(scorers, demand, searched, ends_left)
     if result.sets is not None:
         row = int(result.sets.rows.min())
         slot = result.sets.members[result.sets.rows == row][0]
@@ -131,7 +132,7 @@ def _without_room(scorers: victims.Scorers, waiting: model.Waiting,
         return _wait(waiting, reason, f'{detail} There were too many sets of '
                      'preemptible servers to try them all.')
     would_help = _would_help(index, demand, short)
-    protected = would_help & ~kept & ~withheld
+    protected = would_help & searched
     if protected.any():
         return _wait(waiting, reason, f'{detail} Preemptible servers on '
                      f'{int(protected.sum())} of the hosts would free enough '
@@ -514,7 +515,7 @@ class Planner:
             those whose demand sleeps included
         :param may_end: whether a server may be ended for another now
         """
-        self._reservation()
+        self._end_reservation()
         waiting = None
         while waiting is None and may_end and self.queue.wake_put_off():
             # The queue may pass over the projects of all its servers.
@@ -567,13 +568,13 @@ class Planner:
     def decide(self, waiting: model.Waiting, now: datetime.datetime,
                options: model.Options | None = None) -> model.Decision:
         """Decide by some options, or those in force, and change nothing."""
-        reserved = self._reservation()
-        first = self.queue.get(reserved[0]) if reserved else None
+        server, host = self._reserved or ('', None)
+        first = self.queue.get(server)
         is_behind = first and self.queue.rank(first) < self.queue.rank(waiting)
         return self._bounded(decide(
             self.index, waiting, options or self._options, now,
             ends_left=self.ends_left(now),
-            reserved=reserved[1] if reserved and is_behind else None), now)
+            reserved=host if is_behind else None), now)
 
     def _bounded(self, decision: model.Decision, now: datetime.datetime
                  ) -> model.Decision:
@@ -902,20 +903,18 @@ class Planner:
 
     def _reserve(self, waiting: model.Waiting) -> None:
         """Keep a host for the first server that cannot be placed."""
-        reserved = self._reservation()
-        if reserved is not None:
-            holder = self.queue.get(reserved[0])
-            if holder and self.queue.rank(holder) <= self.queue.rank(waiting):
-                return
+        holder = self._reserved and self.queue.get(self._reserved[0])
+        if holder and self.queue.rank(holder) <= self.queue.rank(waiting):
+            return
         host = worth_reserving(self.index, waiting)
         if host is not None:
             self._reserved = waiting.id, host
             self.queue.wake_all()
 
-    def _reservation(self) -> tuple[str, str] | None:
+    def _end_reservation(self) -> None:
+        """Keep a host no longer if its server, or the host itself, is gone."""
         if self._reserved is not None and (
                 self._reserved[0] not in self.queue or
                 self._reserved[1] not in self.index.rows):
             self._reserved = None
             self.queue.wake_all()
-        return self._reserved

@@ -692,7 +692,7 @@ class _Ways(index_module.Index):
         return self._needs
 
     def lacking(self, shape: model.Shape) -> Mapping[str, Ints]:
-        """Return what each host lacks on all of its providers together."""
+        """Return what all providers of each host lack of scarce classes."""
         return self._lacking
 
     def real(self, found: 'Result') -> 'Result':

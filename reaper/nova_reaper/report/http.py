@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import functools
 import heapq
 import json
 import math
@@ -433,26 +434,26 @@ class Api:
             return self._pause(request)
         rehearsed = _REHEARSAL.fullmatch(path)
         head, _, server = path.rpartition('/')
-        handlers = {'/v1/pending': self._list, '/v1/notices': self._notices,
-                    '/v1/probe': self._probe, '/v1/servers': self._servers}
-        if not (path in handlers or path == '/v1/history' or rehearsed or
-                head == '/v1/pending'):
+        handlers: dict[str, Callable[[webob.Request], dict[str, Any]]] = {
+            '/v1/pending': self._list, '/v1/notices': self._notices,
+            '/v1/probe': self._probe, '/v1/servers': self._servers,
+            '/v1/history': self._history}
+        handler = handlers.get(path)
+        if rehearsed:
+            handler = functools.partial(self._rehearse, uuid=rehearsed[1])
+        elif head == '/v1/pending':
+            handler = functools.partial(self._show, server=server)
+        if handler is None:
             raise exc.HTTPNotFound('There is nothing at this path.')
         _check_method(request, *(
             ['POST'] if path == '/v1/probe' or rehearsed else ['GET', 'HEAD']))
-        if path == '/v1/history':
-            # A reaper that stands by has the same journal.
-            return self._history(request)
-        if not self._source.health().active:
+        # A reaper that stands by has the same journal.
+        if path != '/v1/history' and not self._source.health().active:
             # A reaper that stands by does not know who is under notice, and
             # must not say that nobody is.
             raise exc.HTTPServiceUnavailable(
                 'This reaper stands by: ask the active one.')
-        if path in handlers:
-            return handlers[path](request)
-        if rehearsed:
-            return self._rehearse(request, rehearsed[1])
-        return self._show(request, server)
+        return handler(request)
 
     def _list(self, request: webob.Request) -> dict[str, Any]:
         query = _query(request, 'all_projects', 'project_id', 'server', 'name',
@@ -774,8 +775,8 @@ def _boolean(query: dict[str, str], key: str) -> bool:
 
 def _limit(query: dict[str, str]) -> int:
     value = query.get('limit', str(PAGE))
-    if not re.fullmatch(r'\d{1,4}', value, re.ASCII) or (
-            not 1 <= int(value) <= PAGE):
+    if not (value.isascii() and value.isdecimal()) or (
+            len(value) > len(str(PAGE)) or not 1 <= int(value) <= PAGE):
         raise exc.HTTPBadRequest(f'limit is a number from 1 to {PAGE}.')
     return int(value)
 

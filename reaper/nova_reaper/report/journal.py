@@ -138,9 +138,9 @@ ASKED = 'asked'
 #: The result of an end that the reaper did not bring about.
 LEFT = 'left'
 SWITCHES = (Kind.PAUSE, Kind.RESUME)
-# The IDs of pauses and resumes are made of this ID and the ID of the last of
-# them.
-FIRST = uuid.UUID('5f0c9a52-7b1e-4d3a-9c86-2e4f1d7a0b35')
+# The namespace of the IDs of pauses and resumes. The ID of each is made of the
+# ID of the pause or resume before.
+NAMESPACE = uuid.UUID('5f0c9a52-7b1e-4d3a-9c86-2e4f1d7a0b35')
 # By kind: the result with which a record is open, and the kinds of the records
 # that say what became of the server. After a withdrawal the host may end the
 # server yet; a later notice tells that the host did not.
@@ -671,7 +671,7 @@ class Journal:
             # Of several clients that follow the same record, the database
             # takes the record of a single client.
             record = Record(kind, detail={'by': by, 'why': why}, id=str(
-                uuid.uuid5(FIRST, before.id if before else '')))
+                uuid.uuid5(NAMESPACE, before.id if before else '')))
             if self._add(record):
                 self._tell(record)
                 LOG.warning('%s by %s: %s', kind.value.capitalize(), by, why)
