@@ -238,7 +238,8 @@ class Engine:
             self.guard.remembers = None
         if self._memory is None and now >= self._recall_until:
             self.guard.remembers = False
-        if self._memory is None and now >= self._recall_at:
+        if self._memory is None and self._book.error is None and (
+                now >= self._recall_at):
             self._recall_at = now + RECALL
             self.jobs.start(JOURNAL, functools.partial(
                 journal.read, self._book.store, self._begun_at,
@@ -286,7 +287,8 @@ class Engine:
                     for victim in current.victims}
             self.jobs.start(CLOSE, functools.partial(
                 journal.close, self._book.store, self._recovery.find,
-                busy.union(self.attempts.under_way)),
+                busy.union(self.attempts.under_way),
+                self._recovery.look_also),
                 functools.partial(self._take_closed, self._term))
 
     def _take_closed(self, term: int, found: Sequence[journal.Record]) -> None:

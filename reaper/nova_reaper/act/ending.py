@@ -170,14 +170,17 @@ class Victims:
                         server and shapes.is_leaving(server, victim.action)):
                     # A victim that is not shelved is not to be brought back.
                     keys = shapes.SHELVED_AT, *keys
-                if server and server.task_state == 'powering-off':
+                stopped = server and server.status == 'SHUTOFF' and (
+                    victim.stage in (Stage.STOPPING, Stage.ENDING))
+                if server and (
+                        server.task_state == 'powering-off' or stopped and
+                        server.task_state and
+                        not shapes.is_leaving(server, victim.action)):
                     # The victim cannot be started yet. Its notice stays, so
                     # that a later withdrawal starts the victim.
                     self.later.add(victim.id)
                     continue
-                stopped = victim.stage in (Stage.STOPPING, Stage.ENDING)
-                if stopped and server and server.status == 'SHUTOFF' and (
-                        not server.task_state):
+                if stopped and server and not server.task_state:
                     # The start comes first: a sweep knows by the notice which
                     # victims it has to start.
                     self._nova.start(victim.id)

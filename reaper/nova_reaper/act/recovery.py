@@ -110,12 +110,25 @@ class Recovery:
         self._reader = source
         self._metrics = meters
         self._waiting = waiting
+        # IDs of servers under notice of which only the journal may tell.
+        self._noticed: set[str] = set()
         # The last consumer without a server that a sweep has looked at.
         self._last = ''
         self._seen: dict[str, float] = {}
         self._changed: set[str] = set()
         # When to look again at servers under notice, by their IDs.
         self._late: dict[str, float] = {}
+
+    def look_also(self, server: str) -> None:
+        """Look from now on at a server under notice that the journal names.
+
+        The list of the servers that may be ended lacks a server whose flavor
+        has lost its mark.
+
+        :param server: the ID of the server
+        """
+        self._noticed.add(server)
+        self._ends.later.add(server)
 
     def look(self, consumers: Collection[str], pending: Collection[str],
              busy: Collection[str], age: float, mode: model.Mode) -> Found:
@@ -130,7 +143,8 @@ class Recovery:
         """
         self._changed.clear()
         marked = collections.defaultdict(list)
-        for item in self._reader.under_notice():
+        told = {item.id: item for item in self._reader.under_notice()}
+        for item in (*told.values(), *self._find_noticed(told)):
             marked[item.metadata[shapes.FOR]].append(item)
         held, in_error = self._find_held(set(consumers), set(pending),
                                          set(busy), set(marked), age)
@@ -161,6 +175,21 @@ class Recovery:
         return Found(tuple(attempts), len(held), max(
             (now - self._seen[server] for server in held), default=0.0),
             frozenset(self._changed))
+
+    def _find_noticed(self, known: Collection[str]
+                      ) -> Iterator[nova.NovaServer]:
+        """Yield the servers of which only the journal tells the notice."""
+        for uuid in self._noticed - set(known):
+            try:
+                server = self.find(uuid)
+            except rest.RequestFailed as error:
+                LOG.info('The notice to server %s is looked at later: %s',
+                         uuid, error)
+                continue
+            if server and shapes.is_noticed(server):
+                yield server
+            else:
+                self._noticed.discard(uuid)
 
     def _find_held(self, consumers: set[str], pending: set[str],
                    busy: set[str], marked: set[str], age: float
@@ -388,20 +417,16 @@ class Recovery:
         """Find preemptible servers on the host of a hold, without allocation.
 
         Their notices are gone: owners can delete notices, and so does another
-        reaper that chose the same servers.
+        reaper that chose the same servers. Or their flavors have lost the
+        mark: so the host is asked, and not the list of servers that may be
+        ended.
         """
-        found: list[nova.NovaServer] = []
-        hosts = self._hosts_of(held)
-        for known in self._reader.known():
-            if known.host not in hosts or (
-                    self._placement.consumer(known.id).amounts):
-                continue
-            server = self.find(known.id)
-            if server and server.host == known.host and (
-                    server.status in shapes.ENDABLE and
-                    server.task_state in (None, 'powering-off')):
-                found.append(server)
-        return found
+        return [server for host in sorted(self._hosts_of(held))
+                for server in self._nova.servers(host=host)
+                if shapes.is_preemptible(server.flavor) and
+                server.status in shapes.ENDABLE and
+                server.task_state in (None, 'powering-off') and
+                not self._placement.consumer(server.id).amounts]
 
     def _give_back(self, hold_of: str | None, server: str,
                    taken: Collection[nova.NovaServer], why: str,
@@ -450,9 +475,10 @@ class Recovery:
             # A reaper has asked for the end.
             stage = Stage.ENDING
         elif server.status == 'SHUTOFF':
-            actions = self._nova.actions(server.id)
-            if actions and actions[-1].action == 'stop' and (
-                    actions[-1].project == self._holds.project):
+            power = [action for action in self._nova.actions(server.id)
+                     if action.action in ('stop', 'start')]
+            if power and power[-1].action == 'stop' and (
+                    power[-1].project == self._holds.project):
                 # The reaper has stopped the server.
                 stage = Stage.STOPPING
         return Victim(

@@ -344,10 +344,11 @@ class Nova:
         """Return what was done with a server, the oldest action first."""
         items = self.client.request(
             'GET', f'/servers/{uuid}/os-instance-actions')['instanceActions']
+        # Nova names the newest action first, and times in whole seconds.
         return [
             Action(item['action'], item['project_id'] or '', item['message'])
             for item in sorted(
-                items, key=lambda item: _time(item['start_time']))]
+                reversed(items), key=lambda item: _time(item['start_time']))]
 
     def flavors(self) -> Iterator[Flavor]:
         """Yield all flavors, with the flavors of single projects."""

@@ -315,6 +315,15 @@ def is_id(text: str | None) -> bool:
     return uuidutils.is_uuid_like(text) and text == str(uuid.UUID(text))
 
 
+def is_noticed(server: nova.NovaServer) -> bool:
+    """Return whether the metadata of a server show a notice.
+
+    Owners write metadata, too: metadata do not count if they cannot be a
+    notice, or if the ID in them is not written as Nova writes it.
+    """
+    return TERMINATE_AT in server.metadata and is_id(server.metadata.get(FOR))
+
+
 def is_back(server: nova.NovaServer) -> bool:
     """Return whether a server that was shelved for another is back.
 

@@ -24,6 +24,7 @@ from typing import Any
 from typing import TypeVar
 
 from oslo_config import cfg
+from oslo_db import exception as db_exception
 from oslo_log import log
 
 from nova_reaper.clients import nova
@@ -615,13 +616,9 @@ class Reader:
 
     def under_notice(self) -> list[nova.NovaServer]:
         """Return the servers that may be ended whose metadata show a notice.
-
-        Owners write metadata, too: metadata do not count if they cannot be a
-        notice, or if the ID in them is not written as Nova writes it.
         """
         return [server for server in self.known()
-                if shapes.TERMINATE_AT in server.metadata and
-                shapes.is_id(server.metadata.get(shapes.FOR))]
+                if shapes.is_noticed(server)]
 
     def shelved(self) -> list[nova.NovaServer]:
         """Return the servers that the reaper shelved and is to bring back."""
@@ -762,11 +759,17 @@ class Jobs:
         try:
             result = functools.partial(done, call())
         except Exception as error:
+            why = str(error)
             if isinstance(error, rest.RequestFailed):
                 LOG.warning('%s: %s', name, error)
+            elif isinstance(error, db_exception.DBError):
+                # The text of the error may hold the password of the URL.
+                why = type(error).__name__
+                LOG.warning('%s: the database cannot be read at the moment '
+                            '(%s).', name, why)
             elif not self.stopping:
                 LOG.exception('%s failed.', name)
-            result = functools.partial(self._failed, name, str(error))
+            result = functools.partial(self._failed, name, why)
         self._results.put((name, result))
         self._wake()
 

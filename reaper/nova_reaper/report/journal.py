@@ -883,11 +883,14 @@ def memory_of(found: Sequence[Record], until: datetime.datetime) -> Memory:
 
 def close(store: Store,
           find: Callable[[str], nova.NovaServer | None],
-          busy: Collection[str]) -> list[Record]:
+          busy: Collection[str], noticed: Callable[[str], None]
+          ) -> list[Record]:
     """Find what became of servers of which the journal does not tell.
 
     :param busy: IDs of the servers of attempts under way: those that wait, and
         the victims
+    :param noticed: is called with the ID of each server that still has the
+        notice that the journal tells of
     """
     now = timeutils.utcnow(True)
     found = []
@@ -905,8 +908,15 @@ def close(store: Store,
             continue
         result = (_of_build(server) if kind in (Kind.BUILD, Kind.RETURN)
                   else _of_notice(record, server, now))
+        if server and shapes.is_noticed(server) and (
+                server.metadata[shapes.FOR] == record.waiting):
+            noticed(server.id)
         if result is None:
             continue
+        if result == '' and store.find(
+                record.server, kinds=(Kind.RETURN,), since=record.at, limit=1):
+            # The server was shelved, and is back by now.
+            result = model.Action.SHELVE.value
         detail = {'why': 'It was found so later: the reaper that did it was '
                   'killed, or waited for it no longer.',
                   'cause': record.detail.get('cause')}

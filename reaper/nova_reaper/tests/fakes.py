@@ -338,6 +338,8 @@ class Nova:
                 if server['id'] in self.cell_down or
                 query.get('status') in (None, server['status']) and
                 query.get('project_id') in (None, server['tenant_id']) and
+                (query.get('hosts') or [server['OS-EXT-SRV-ATTR:host']]) == [
+                    server['OS-EXT-SRV-ATTR:host']] and
                 query.get('flavor') in (
                     None, server['flavor']['original_name'])])
         if parts[0] == 'flavors' and parts[2:] == ['os-flavor-access']:
@@ -477,7 +479,7 @@ class Nova:
     def _os_instance_actions(self, method: str, server: dict[str, Any],
                              rest: list[str], body: Any) -> Answer:
         return self._answer(instanceActions=[
-            _entry('create', 'user', NOW), *server['actions']])
+            *reversed(server['actions']), _entry('create', 'user', NOW)])
 
     def _metadata(self, method: str, server: dict[str, Any],
                   rest: list[str], body: Any) -> Answer:
@@ -522,7 +524,8 @@ class Nova:
 
     def _add_action(self, server: dict[str, Any], name: str, user: str
                     ) -> None:
-        server['actions'].append(_entry(name, user, _now()))
+        server['actions'].append(_entry(name, user, _now()) | (
+            {'project_id': SERVICE} if user == 'reaper' else {}))
 
     def rebuild_in_vain(self, server: str) -> None:
         """The owner of a server that waits rebuilds it, and it waits on."""
@@ -572,10 +575,14 @@ class Nova:
 
     def _stop(self, server: dict[str, Any], value: Any) -> Answer:
         server['status'] = 'SHUTOFF'
+        self._add_action(server, 'stop', 'reaper')
         return Answer(202, b'')
 
     def _start(self, server: dict[str, Any], value: Any) -> Answer:
+        if server['status'] != 'SHUTOFF':
+            return self.error(409, 'Not in this state.')
         server['status'] = 'ACTIVE'
+        self._add_action(server, 'start', 'reaper')
         return Answer(202, b'')
 
     def _end(self, server: dict[str, Any], value: Any) -> Answer:

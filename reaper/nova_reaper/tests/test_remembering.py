@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import fixtures
+from oslo_db import exception
 from oslo_utils import timeutils
 
 from nova_reaper.act.attempts import Step
@@ -199,6 +200,54 @@ class KilledTestCase(JournalTestCase):
 
     def test_after_the_swap(self) -> None:
         self.ended(*self.killed(Step.END))
+
+    def unmarked(self, step: Step) -> str:
+        """The flavor loses its mark while no reaper runs."""
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.until(step)
+        self.nova.flavors['m8p']['extra_specs'] = {}
+        self.start()
+        self.book.slow = False
+        self.turns(100, 20)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+        self.assertEqual(test_recovery.EIGHT, self.room.has(victim))
+        self.assertEqual([('withdrawal', victim, '')],
+                         self.said(Kind.WITHDRAWAL, Kind.END))
+        self.assertEqual(set(), self.engine._recovery._noticed)
+        return victim
+
+    def test_the_mark_is_gone_after_the_notice(self) -> None:
+        self.unmarked(Step.GRACE)
+
+    def test_the_mark_is_gone_after_the_swap(self) -> None:
+        self.unmarked(Step.END)
+
+    def test_the_mark_is_gone_after_the_stop(self) -> None:
+        self.conf.set_override('stop_timeout', 30, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        self.nova.add_server('w', 8)
+        while self.status(victim) == 'ACTIVE':
+            self.turns(1)
+        self.nova.flavors['m8p']['extra_specs'] = {}
+        self.start()
+        self.turns(100, 20)
+        self.assertEqual(('ACTIVE', {}), (
+            self.status(victim), self.nova.servers[victim]['metadata']))
+        self.assertEqual(test_recovery.EIGHT, self.room.has(victim))
+
+    def test_the_mark_and_the_waiting_server_are_gone(self) -> None:
+        """Only the journal leads to the server."""
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.until(Step.END)
+        self.nova.flavors['m8p']['extra_specs'] = {}
+        self.nova.delete(waiting)
+        self.start()
+        self.turns(100, 61)
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+        self.assertEqual(test_recovery.EIGHT, self.room.has(victim))
 
     def killed_meanwhile(self, **server: Any) -> tuple[str, str]:
         """Killed while a host ends a server, which takes a while."""
@@ -493,6 +542,23 @@ class RememberedTestCase(JournalTestCase):
         self.turns(20, 61)
         self.assertEqual([('end', victim, 'delete')], self.said(Kind.END))
 
+    def test_one_that_was_stuck_is_shelved_and_comes_back(self) -> None:
+        """No sweep sees the server while the server is off its host."""
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        self.conf.set_override('repeat_protection', 0, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      image=False)
+        self.nova.slow = True
+        self.assertEqual('PENDING', self.serve())
+        with mock.patch.object(self.engine, '_close'):
+            self.nova.finish(victim)
+            waiting, = (uuid for uuid in self.nova.servers if uuid != victim)
+            self.nova.delete(waiting)
+            self.turns(30, 10)
+            self.assertEqual(('return', victim, 'active'), self.said()[-1])
+        self.turns(20, 61)
+        self.assertEqual([('end', victim, 'shelve')], self.said(Kind.END))
+
     def test_one_that_was_stuck_is_deleted_by_its_owner(self) -> None:
         victim = self.stuck()
         self.nova.servers[victim]['OS-EXT-STS:task_state'] = None
@@ -736,6 +802,13 @@ class GoneTestCase(JournalTestCase):
             self.status(self.victim), self.status(waiting)))
         self.assertEqual([], self.actions())
 
+    def test_it_is_told_once(self) -> None:
+        said = self.useFixture(fixtures.FakeLogger())
+        self.start()
+        self.turns(40, 10)
+        self.assertNotIn('Traceback', said.output)
+        self.assertEqual(1, said.output.count('cannot be written'))
+
     def test_the_active_reaper_is_paused_meanwhile(self) -> None:
         self.away.stop()
         self.engine.guard.active = False
@@ -791,6 +864,18 @@ class GoneTestCase(JournalTestCase):
 class CloseTestCase(JournalTestCase):
     """What became of servers of which the journal does not tell."""
 
+    def test_no_log_shows_a_password(self) -> None:
+        """The errors of some drivers tell the URL."""
+        said = self.useFixture(fixtures.FakeLogger())
+        self.useFixture(fixtures.MockPatchObject(
+            journal, 'read', side_effect=exception.DBConnectionError(
+                'no server at mysql://reaper:secret@db')))
+        self.start()
+        self.nova.add_host('h2', 8)
+        self.turns(5)
+        self.assertIn('DBConnectionError', said.output)
+        self.assertNotIn('secret', said.output)
+
     def test_a_cell_that_is_down_holds_up_no_other(self) -> None:
         self.book.store.add([Record(Kind.NOTICE, server)
                              for server in ('down', 'gone')])
@@ -802,7 +887,8 @@ class CloseTestCase(JournalTestCase):
 
         self.assertEqual([('gone', 'delete')], [
             (record.server, record.result)
-            for record in journal.close(self.book.store, find, ())])
+            for record in journal.close(
+                self.book.store, find, (), self.fail)])
 
 
 class RecallTestCase(JournalTestCase):

@@ -148,3 +148,12 @@ class StoppedTestCase(test_preempt.GraceTestCase):
                    if self.status(victim) == 'SHUTOFF']
         self.assertIn('reaper:for', self.nova.servers[stays]['metadata'])
         self.assertEqual({stays}, self.ends.later)
+
+    def test_its_owner_makes_an_image(self) -> None:
+        current = self.stopped()
+        self.nova.servers[self.victims[0]]['OS-EXT-STS:task_state'] = (
+            'image_uploading')
+        self.outcome(current)
+        self.assertIn('reaper:for',
+                      self.nova.servers[self.victims[0]]['metadata'])
+        self.assertEqual({self.victims[0]}, self.ends.later)

@@ -171,14 +171,22 @@ class CrashTestCase(CrashingTestCase):
         self.until(Step.END)
         # It dies right after it has told the guest to shut down.
         self.nova.servers[victim]['status'] = 'SHUTOFF'
+        entry = {'request_id': '', 'user_id': 'reaper',
+                 'project_id': fakes.SERVICE, 'start_time': fakes.NOW,
+                 'message': None}
+        # Its owner makes an image then.
         self.nova.servers[victim]['actions'] = [
-            {'action': 'stop', 'request_id': '', 'user_id': 'reaper',
-             'project_id': fakes.SERVICE, 'start_time': fakes.NOW,
-             'message': None}]
+            entry | {'action': 'stop'},
+            entry | {'action': 'createImage', 'project_id': 'owner'}]
+        self.nova.servers[victim]['OS-EXT-STS:task_state'] = 'image_uploading'
         self.nova.finish(waiting)
         self.start()
         self.turns(20)
+        self.assertEqual('SHUTOFF', self.status(victim))
+        self.nova.servers[victim]['OS-EXT-STS:task_state'] = None
+        self.turns(20)
         self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
 
     def test_after_the_swap_its_notice_is_deleted(self) -> None:
         """By its owner; it is told again, and the room is not used twice."""
