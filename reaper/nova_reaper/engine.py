@@ -261,6 +261,8 @@ class Engine:
     def _count(self, memory: journal.Memory) -> None:
         """Have the world count what the journal tells, except builds."""
         self.world.remember(memory)
+        for record in memory.rehearsals:
+            self.attempts.has_rehearsed(record.server, record.at)
         for record in (*memory.returns, *memory.stuck):
             if record.host in self.world.views:
                 # The host was read before its server was known as protected.
@@ -387,17 +389,20 @@ class Engine:
             return
         self.jobs.line_up(f'server {server}', functools.partial(
             self._lists.read_one, server, self.world.index.on_hosts()),
-            lambda found: self._read.append(self._put_server(server, found)))
+            lambda found: self._read.append(
+                self._put_server(server, *found)))
 
     def _put_server(self, server: str,
-                    found: tuple[nova.NovaServer, shapes.Answer] | None
-                    ) -> Iterator[None]:
+                    found: nova.NovaServer | None,
+                    answer: shapes.Answer | None) -> Iterator[None]:
         yield from self.world.learn()
-        if found:
-            self.world.put_server(
-                *found, busy=server in self.attempts.under_way)
-        elif server not in self.attempts.under_way and (
-                not self.source.has_shelved(server)):
+        busy = server in self.attempts.under_way
+        if found and answer:
+            self.world.put_server(found, answer, busy)
+        elif found and found.may_wait and server in self.world.servers:
+            # If its owner's rebuild finds no host, the server keeps its place.
+            return
+        elif not busy and not self.source.has_shelved(server):
             self._forget(server)
 
     def _forget(self, server: str) -> None:

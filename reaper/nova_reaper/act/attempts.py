@@ -487,6 +487,11 @@ class Attempts:
                 hypervisor.host, frozenset()),
             instead=_victims(may))
 
+    def has_rehearsed(self, server: str, at: datetime.datetime) -> None:
+        """Allow a server no rehearsal within an hour after this time."""
+        ago = (timeutils.utcnow(True) - at).total_seconds()
+        self._rehearsed[server] = time.monotonic() - ago
+
     def end_run_times(self) -> None:
         """Begin to give notice to servers whose run time is nearly over."""
         if self._world.options.mode is not model.Mode.PREEMPT or (
@@ -554,6 +559,11 @@ class Attempts:
         """Go on with an attempt that no decision of the queue has begun."""
         self.under_way[current.id] = current
         self._world.queue.discard(current.id)
+        if current.decision is None and not current.rehearsal:
+            now = timeutils.utcnow(True)
+            self._world.planner.ends.extend(
+                choose.End(victim.id, victim.project, now)
+                for victim in current.left)
         if not current.for_another:
             # No other server may choose this server as its victim.
             self._world.avoid(current.host, {current.id}, math.inf)
@@ -573,6 +583,8 @@ class Attempts:
                 continue
             if current.step in (Step.GRACE, Step.SWAP):
                 current = self._planned_anew(current)
+            elif current.step is Step.HOLD:
+                current = current.but(needless=self._unwanted(current))
             if current.step == Step.CHECK:
                 if asking >= self._conf.max_rebuilds:
                     continue
@@ -585,6 +597,27 @@ class Attempts:
         self._metrics.notices.set(sum(
             len(current.victims) for current in self.under_way.values()
             if current.step in (Step.GRACE, Step.SWAP)))
+
+    def _unwanted(self, current: Attempt) -> str:
+        """Return why an attempt is to end for the sake of those it is for.
+
+        Options, properties and metadata may have changed since the decision.
+
+        :returns: a clause for the log and the server's owner, '' if nothing
+            speaks against the attempt
+        """
+        waiting = self._world.waiting(current.id)
+        if waiting is None:
+            return ''
+        if not waiting.is_wanted(self._world.options.wait):
+            return 'the server is not to wait any more'
+        below, find = waiting.demand.below, self._world.index.slots.find
+        if below is not None and any(
+                server and server.priority >= below
+                for server in map(find, (one.id for one in current.left))):
+            return ('a server that was to make room for it is of no lower '
+                    'priority any more')
+        return ''
 
     def _planned_anew(self, current: Attempt) -> Attempt:
         """Decide anew; note in the attempt if its victims need not end."""
@@ -602,6 +635,8 @@ class Attempts:
         if waiting.demand != current.waiting.demand:
             return current.but(
                 needless='the server asks for something else by now')
+        if unwanted := self._unwanted(current):
+            return current.but(needless=unwanted)
         if self._is_over_cap(current, now):
             return current.but(needless='the cap of ends allows it no more')
         view = self._world.views.get(current.host)
@@ -729,9 +764,11 @@ class Attempts:
         # The next decision comes before the host is read.
         self._world.avoid(current.host, outcome.avoided,
                           self._conf.stuck_exclusion)
-        if decision:
-            # The victims that did end are counted below.
-            self._world.planner.drop_ends(decision)
+        # The victims that did end are counted below.
+        if not current.rehearsal:
+            self._world.planner.drop_ends(
+                decision.victims if decision
+                else [victim.id for victim in current.victims])
         if not current.for_another:
             self._finish_alone(outcome, now)
             return
@@ -875,6 +912,10 @@ class Attempts:
                     ) -> None:
         """Count ended victims against the caps, and ends of each victim."""
         for victim in victims:
+            if victim.stage is Stage.ENDING:
+                # The host may end the server yet.
+                self._world.planner.ends.append(choose.End(
+                    victim.id, victim.project, now, stuck=True))
             if victim.ended:
                 self._world.planner.ends.append(
                     choose.End(victim.id, victim.project, now))

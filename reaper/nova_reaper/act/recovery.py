@@ -419,14 +419,24 @@ class Recovery:
         Their notices are gone: owners can delete notices, and so does another
         reaper that chose the same servers. Or their flavors have lost the
         mark: so the host is asked, and not the list of servers that may be
-        ended.
+        ended. A server whose notice is for a server that holds room on the
+        host itself has given its room to that server.
         """
         return [server for host in sorted(self._hosts_of(held))
                 for server in self._nova.servers(host=host)
                 if shapes.is_preemptible(server.flavor) and
                 server.status in shapes.ENDABLE and
                 server.task_state in (None, 'powering-off') and
-                not self._placement.consumer(server.id).amounts]
+                not self._placement.consumer(server.id).amounts and
+                not self._gave_to_other(server, held)]
+
+    def _gave_to_other(self, server: nova.NovaServer,
+                       held: placement.Consumer) -> bool:
+        """Return whether a server has notice for another hold on its host."""
+        other = server.metadata.get(shapes.FOR, held.id)
+        return shapes.is_id(other) and other != held.id and not (
+            self._placement.consumer(other).amounts.keys().isdisjoint(
+                held.amounts))
 
     def _give_back(self, hold_of: str | None, server: str,
                    taken: Collection[nova.NovaServer], why: str,

@@ -145,11 +145,13 @@ class Actor:
 
     def _hold(self, current: Attempt) -> Attempt | Outcome:
         """Hold the free room that Placement offers on the host."""
-        if self._allowed() == model.Mode.OBSERVE and not current.ended:
+        observes = self._allowed() == model.Mode.OBSERVE
+        if (observes or current.needless) and not current.ended:
             if current.held or current.unsure:
                 self._holds.release(current.id, current.provider)
-            return Outcome(current, Result.WITHDRAWN,
-                           'The reaper only observes now.')
+            return Outcome(current, Result.WITHDRAWN, _sentence(
+                'the reaper only observes now' if observes
+                else current.needless))
         # A part of the room of victims, who need not end, on another host.
         part = current.held if current.held and (
             current.provider not in current.held.amounts) else None
@@ -775,8 +777,7 @@ class Actor:
         server = self._nova.find(current.id)
         if server and server.waits:
             return None
-        if server and not server.host and (
-                server.status in ('PENDING', 'BUILD', 'REBUILD') and
+        if server and server.may_wait and (
                 current.notice_left > -self._conf.stop_timeout):
             return current.later(POLL)
         return self._undo(current, 'the server waits no more' if server else
@@ -965,8 +966,7 @@ class Actor:
             self._holds.release(current.id, current.elsewhere.provider)
         self._victims.withdraw(left, current.id, why, result.value,
                                current.cause)
-        return Outcome(current, result, why[0].upper() + why[1:] + '.',
-                       reason, avoid=avoid)
+        return Outcome(current, result, _sentence(why), reason, avoid=avoid)
 
 
 def _refusal(current: Attempt, answer: nova.Pending,
@@ -1039,6 +1039,10 @@ def _request(current: Attempt, tree: Sequence[placement.Provider]
                for name, _ in shape.resources):
             return shape
     return None
+
+
+def _sentence(clause: str) -> str:
+    return f'{clause[0].upper()}{clause[1:]}.'
 
 
 def _ids(some: Sequence[Victim]) -> tuple[str, ...]:

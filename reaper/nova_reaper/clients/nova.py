@@ -111,6 +111,11 @@ class NovaServer:
         return self.status == 'PENDING' and not self.task_state
 
     @property
+    def may_wait(self) -> bool:
+        """Say whether the server waits, or is built and may wait again."""
+        return not self.host and self.status in ('PENDING', 'BUILD', 'REBUILD')
+
+    @property
     def failed(self) -> bool:
         """Say whether the build failed on hosts, so that it can be repeated.
 

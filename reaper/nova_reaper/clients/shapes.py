@@ -318,10 +318,11 @@ def is_id(text: str | None) -> bool:
 def is_noticed(server: nova.NovaServer) -> bool:
     """Return whether the metadata of a server show a notice.
 
-    Owners write metadata, too: metadata do not count if they cannot be a
-    notice, or if the ID in them is not written as Nova writes it.
+    A withdrawal deletes the ID of the other server last: the ID alone is what
+    an interrupted withdrawal has left. Owners write metadata, too: metadata do
+    not count if the ID in them is not written as Nova writes it.
     """
-    return TERMINATE_AT in server.metadata and is_id(server.metadata.get(FOR))
+    return is_id(server.metadata.get(FOR))
 
 
 def is_back(server: nova.NovaServer) -> bool:

@@ -473,11 +473,15 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class End:
-    """A server that was ended, or is going to be."""
+    """A server that was ended, or is going to be.
+
+    :ivar stuck: whether its host has not done so yet, though Nova was asked
+    """
 
     server: str
     project: str
     time: datetime.datetime
+    stuck: bool = False
 
 
 class Planner:
@@ -755,16 +759,22 @@ class Planner:
 
     def _drop(self, decision: model.Decision) -> None:
         self.index.drop_plan(decision.server)
-        self.drop_ends(decision)
+        self.drop_ends(decision.victims)
         row = self.index.rows.get(decision.host or '')
         if row is not None:
             self.queue.host_changed(self.index, row)
 
-    def drop_ends(self, decision: model.Decision) -> None:
-        """Count the ends of a decision no more."""
-        victims = set(decision.victims)
-        left = collections.deque(
-            end for end in self.ends if end.server not in victims)
+    def drop_ends(self, victims: Collection[str]) -> None:
+        """Count the last end of each of some servers, by their IDs, no more.
+
+        A server that came back may have been ended before within the hour.
+        """
+        dropped, left = set(victims), collections.deque[End]()
+        for end in reversed(self.ends):
+            if end.server in dropped:
+                dropped.remove(end.server)
+            else:
+                left.appendleft(end)
         if len(left) < len(self.ends) and self._capped:
             # Other servers of these projects may be ended instead.
             self.queue.wake_protected()
@@ -850,9 +860,15 @@ class Planner:
                     self._options.max_ends_per_hour)
 
     def _forget_old(self, now: datetime.datetime) -> None:
-        """Forget the ends that count no more, an hour after them."""
+        """Forget the ends that count no more, an hour after them.
+
+        An end that is only planned, since its notice is long, counts on.
+        """
         while self.ends and self.ends[0].time <= now - _HOUR:
-            self.ends.popleft()
+            end = self.ends.popleft()
+            if any(end.server in plan.victims
+                   for plan in self.index.plans.values()):
+                self.ends.append(dataclasses.replace(end, time=now))
 
     def _left(self, now: datetime.datetime) -> int:
         """Return how many servers of all projects may still be ended."""

@@ -461,15 +461,15 @@ class Lists:
             return error
 
     def read_one(self, uuid: str, classes: Collection[str]
-                 ) -> tuple[nova.NovaServer, shapes.Answer] | None:
-        """Read a server and what it asks for; None if it does not wait."""
+                 ) -> tuple[nova.NovaServer | None, shapes.Answer | None]:
+        """Read a server, None if it is gone, and what it asks for if it waits.
+        """
         server = self._reader.nova.find(uuid)
         if server is None or not (server.waits or self._is_kept(server)):
-            return None
+            return server, None
         answer = self.answer(server, classes)
-        if answer is None:
-            return None
-        self._learn([answer])
+        if answer:
+            self._learn([answer])
         return server, answer
 
     def answer(self, server: nova.NovaServer, classes: Collection[str]

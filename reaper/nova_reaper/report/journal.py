@@ -800,6 +800,7 @@ class Memory:
     :ivar exclusion: seconds for which stuck victims are left alone
     :ivar ends: by the reaper, within an hour
     :ivar returns: of servers that may still be protected for it
+    :ivar rehearsals: notices of rehearsals within an hour
     :ivar stuck: withdrawals for which a server may still be left alone
     :ivar missed: builds within an hour that failed though others had been
         ended for them
@@ -814,6 +815,7 @@ class Memory:
     exclusion: int
     ends: Sequence[Record] = ()
     returns: Sequence[Record] = ()
+    rehearsals: Sequence[Record] = ()
     stuck: Sequence[Record] = ()
     missed: Sequence[Record] = ()
     failed: Sequence[Record] = ()
@@ -843,7 +845,8 @@ def read(store: Store, until: datetime.datetime,
         since = until - datetime.timedelta(seconds=seconds)
         return [build for build in builds if build.at >= since]
 
-    built = within(HALF_LIVES * options.fair_share_half_life)
+    built = within(HALF_LIVES * options.fair_share_half_life
+                   ) if options.fair_share_half_life else builds
     tried = within(HOUR)
     last: dict[str, Record] = {}
     for build in builds:
@@ -854,6 +857,8 @@ def read(store: Store, until: datetime.datetime,
         [end for end in find(HOUR, Kind.END) if end.result != LEFT],
         [back for back in find(options.repeat_protection, Kind.RETURN)
          if back.result == 'active'],
+        [notice for notice in find(HOUR, Kind.NOTICE)
+         if notice.detail.get('cause') == model.Cause.REHEARSAL],
         [stuck for stuck in find(exclusion, Kind.WITHDRAWAL)
          if stuck.result == 'stuck'],
         [build for build in tried if build.detail.get('missed')],

@@ -201,6 +201,25 @@ class KilledTestCase(JournalTestCase):
     def test_after_the_swap(self) -> None:
         self.ended(*self.killed(Step.END))
 
+    def test_in_the_middle_of_a_withdrawal(self) -> None:
+        self.conf.set_override('grace_period', 600, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.turns(10)
+        self.nova.delete(waiting)
+
+        def kill() -> None:
+            raise test_recovery.Killed
+
+        self.nova.before.append(('DELETE', 'metadata/reaper:for', kill))
+        self.assertRaises(test_recovery.Killed, self.turns, 60)
+        self.start()
+        self.book.slow = False
+        self.turns(20, 61)
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+        self.assertEqual([('withdrawal', victim, '')],
+                         self.said(Kind.WITHDRAWAL, Kind.END))
+
     def unmarked(self, step: Step) -> str:
         """The flavor loses its mark while no reaper runs."""
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
@@ -405,6 +424,47 @@ class RememberedTestCase(JournalTestCase):
         self.assertEqual('PENDING', self.serve())
         self.assertEqual(1, len(self.said(Kind.END)))
         self.assertEqual(1, len(self.engine.world.planner.ends))
+
+    def test_the_cap_counts_what_a_sweep_goes_on_with(self) -> None:
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        for host in ('h1', 'h2'):
+            self.nova.hosts.get(host) or self.nova.add_host(host, 8)
+            self.nova.add_server('s', 8, host, preemptible=True)
+        self.nova.add_server('w', 8)
+        self.until(Step.END)
+        self.nova.add_server('w', 8)
+        self.nova.slow = True
+        self.start()
+        self.turns(60)
+        self.assertEqual(1, len(self.said(Kind.NOTICE)))
+        self.assertEqual(1, self.actions().count('forceDelete'))
+        self.nova.slow = False
+        self.nova.finish(self.nova.calls[-1][1])
+        self.turns(60)
+        self.assertEqual(1, len(self.said(Kind.END)))
+        self.assertEqual(1, len(self.said(Kind.NOTICE)))
+        self.assertEqual(1, len(self.engine.world.planner.ends))
+
+    def test_the_cap_counts_one_that_is_stuck(self) -> None:
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        self.conf.set_override('end_timeout', 60, 'reaper')
+        self.nova.add_host('h2', 8)
+        for host in ('h1', 'h2'):
+            self.nova.add_server('s', 8, host, preemptible=True)
+        self.nova.add_server('w', 8)
+        self.nova.slow = True
+        self.turns(50, 5)
+        stuck = self.nova.calls[0][1]
+        self.assertEqual([('withdrawal', stuck, 'stuck')],
+                         self.said(Kind.WITHDRAWAL))
+        self.start()
+        self.turns(50, 5)
+        self.assertEqual([('forceDelete', stuck)], self.nova.calls)
+        self.nova.finish(stuck)
+        self.turns(20, 61)
+        self.assertEqual([('end', stuck, 'delete')], self.said(Kind.END))
+        self.assertEqual([(stuck, False)], [
+            (end.server, end.stuck) for end in self.engine.world.planner.ends])
 
     def test_nobody_is_ended_before_the_cap_is_known(self) -> None:
         self.ended_meanwhile()
@@ -684,6 +744,30 @@ class RememberedTestCase(JournalTestCase):
         self.turns(60, 15)
         self.assertEqual(('PENDING', 'ACTIVE'),
                          (self.status(first), self.status(second)))
+
+    def test_the_fair_share_without_a_half_life(self) -> None:
+        self.conf.set_override('fair_share_half_life', 0, 'reaper')
+        self.assertEqual('ACTIVE', self.serve(project='a'))
+        share = self.engine.world.queue.share.of('a')
+        self.assertLess(0, share)
+        self.start()
+        self.turns(5)
+        self.assertEqual(share, self.engine.world.queue.share.of('a'))
+
+    def test_a_rehearsal(self) -> None:
+        server = self.nova.add_server('s', 4, 'h1', preemptible=True)
+        self.turns(5)
+
+        def rehearse() -> str | None:
+            return self.engine.rehearse(self.nova.nova.server(server))
+
+        self.assertIsNone(rehearse())
+        self.turns(20)
+        self.start()
+        self.turns(10)
+        self.assertIn('within the last hour', rehearse() or '')
+        self.turns(60, 61)
+        self.assertIsNone(rehearse())
 
     def test_the_fair_share_of_what_was_built_while_no_reaper_ran(self
                                                                   ) -> None:

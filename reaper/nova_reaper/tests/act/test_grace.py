@@ -3,9 +3,12 @@
 """A notice is withdrawn when the end becomes needless; its room is kept."""
 
 from collections.abc import Callable
+import dataclasses
+import datetime
 from typing import Any
 from unittest import mock
 
+import fixtures
 from oslo_utils import timeutils
 
 from nova_reaper.act import attempts
@@ -275,6 +278,41 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.assertEqual({'VCPU': 2, 'MEMORY_MB': 2048},
                          self.room.has(self.waiting))
 
+    def unwanted(self) -> None:
+        self.turns(150)
+        self.assertEqual('PENDING', self.status(self.waiting))
+        self.assertEqual([True], self.left(self.victim))
+        self.assertEqual({}, self.amounts(self.waiting))
+        self.assertEqual([], self.actions())
+
+    def test_its_owner_lets_it_wait_no_more(self) -> None:
+        self.nova.servers[self.waiting]['metadata']['reaper:wait'] = 'false'
+        self.hint(bus.Kind.WAITS, server=self.waiting)
+        self.unwanted()
+
+    def test_its_operator_lets_it_wait_no_more(self) -> None:
+        keystone: mock.Mock = self.services.keystone  # type: ignore
+        keystone.project_properties.return_value = {
+            'owner': {'reaper:wait': 'never'}}
+        self.engine.source.read_properties()
+        self.unwanted()
+
+    def test_no_lower_priority_any_more(self) -> None:
+        # The waiter is preemptible by now, as if it had been so before.
+        current = self.current()
+        waiting = dataclasses.replace(
+            current.waiting, preemptible=True, priority=1)
+        self.useFixture(fixtures.MockPatchObject(
+            self.engine.world, 'waiting', return_value=waiting))
+        self.engine.attempts.under_way[self.waiting] = current.but(
+            waiting=waiting)
+        self.turns(10)
+        self.assertTrue(self.noticed(self.victim))
+        self.prefer(self.victim, '1')
+        self.engine.source.read_server(self.victim)
+        self.changed('h1')
+        self.unwanted()
+
     def test_the_waiter_is_gone(self) -> None:
         self.nova.delete(self.waiting)
         self.hint(bus.Kind.ENDED, server=self.waiting)
@@ -519,6 +557,21 @@ class CapTestCase(test_engine.EngineTestCase):
         self.assertEqual('ACTIVE', self.status(first))
         self.lower('max_ends_per_hour', 1)
         self.assertEqual((1, 2), self.end())
+
+    def test_a_notice_that_is_longer_than_an_hour(self) -> None:
+        for current in self.engine.attempts.under_way.values():
+            self.engine.attempts.under_way[current.id] = current.but(
+                terminate_at=timeutils.utcnow(True) + datetime.timedelta(
+                    seconds=5000))
+        self.conf.set_override('max_ends_per_hour', 3, 'reaper')
+        self.nova.add_host('h4', 8)
+        fourth = self.nova.add_server('s', 8, 'h4', preemptible=True)
+        self.nova.add_server('w', 8)
+        self.turns(75, 60)
+        self.assertEqual([True], self.left(fourth))
+        self.assertEqual(3, self.value('notices_total', result='given'))
+        self.turns(20, 60)
+        self.assertEqual((3, 0), self.end())
 
     def test_a_cap_that_is_not_reached(self) -> None:
         self.lower('max_ends_per_hour', 3)

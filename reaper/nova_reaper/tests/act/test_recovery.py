@@ -197,6 +197,28 @@ class CrashTestCase(CrashingTestCase):
         self.assertEqual([], self.actions())
         self.runs(victim, waiting)
 
+    def test_after_the_swap_a_victim_of_another_hold_is_left_alone(self
+                                                                 ) -> None:
+        first, second = (self.nova.add_server('s', size, 'h1',
+                                              preemptible=True)
+                         for size in (2, 6))
+        # The sweep looks at the smaller server first.
+        ids = sorted(fakes.new_id() for _ in range(2))
+        with mock.patch.object(fakes, 'new_id', iter(ids).__next__):
+            waiting = [self.nova.add_server('w', size) for size in (2, 6)]
+        with self.staying_at(Step.END):
+            self.turns(20)
+        self.nova.finish(first)
+        self.start()
+        for _ in range(40):
+            self.turns(1)
+            self.assertGreaterEqual(8, sum(
+                server['flavor']['vcpus']
+                for server in self.nova.servers.values()
+                if server['OS-EXT-SRV-ATTR:host'] == 'h1'))
+        self.assertEqual([None, 'ACTIVE', 'ACTIVE'],
+                         list(map(self.status, (second, *waiting))))
+
     def test_after_the_swap_another_reaper_deletes_its_notice(self) -> None:
         """One that chose the same server for another that waits."""
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
@@ -596,6 +618,14 @@ class SweepTestCase(test_engine.EngineTestCase):
             # Who is under notice may be about to be shelved.
             self.assertEqual(bool(more), 'reaper:shelved_at' in server[
                 'metadata'])
+
+    def test_a_withdrawal_that_was_interrupted(self) -> None:
+        server = self.nova.servers[self.nova.add_server(
+            's', 4, 'h1', preemptible=True)]
+        server['metadata'] = {'reaper:for': fakes.new_id(), 'mine': 'x'}
+        self.start()
+        self.turns(10)
+        self.assertEqual({'mine': 'x'}, server['metadata'])
 
     def test_two_reapers_and_a_notice(self) -> None:
         """The second leaves alone what the first works with."""

@@ -56,9 +56,9 @@ class OwnersMarksTestCase(test_engine.EngineTestCase):
         self.nova.add_server('x', 1, preemptible=True, metadata={
             'reaper:for': waiting, 'reaper:terminate_at': 'x'})
         self.engine.source.read_preemptible()
-        read = self.engine._lists.read_one(waiting, {})
-        assert read
-        self.engine.world.put_server(*read)
+        server, answer = self.engine._lists.read_one(waiting, {})
+        assert server and answer
+        self.engine.world.put_server(server, answer)
         found = self.engine._recovery.look(
             {waiting}, {waiting}, (), 0, model.Mode.FILL)
         self.assertEqual([waiting],

@@ -330,6 +330,23 @@ class MissedTestCase(test_engine.EngineTestCase):
         self.assertEqual(1, self.actions().count('forceDelete'))
         self.assertEqual(0, self.value('needless_victims_total'))
 
+    def test_what_it_was_told_stays_while_its_owner_rebuilds_it(self) -> None:
+        self.conf.set_override('mode', 'fill', 'reaper')
+        waiting = self.waiting
+        self.turns(5)
+        history = self.engine.world.history[waiting]
+        history.came_to_nothing(world.Cause.SERVER, model.Reason.REFUSED,
+                                'h1', timeutils.utcnow(True), 10)
+        for status in 'BUILD', 'PENDING':
+            self.nova.servers[waiting]['status'] = status
+            self.hint(bus.Kind.SERVER, server=waiting)
+            self.turns(2)
+        self.assertEqual(1, self.engine.world.history[waiting].failures)
+        del self.nova.servers[waiting]
+        self.hint(bus.Kind.ENDED, server=waiting)
+        self.turns(2)
+        self.assertNotIn(waiting, self.engine.world.history)
+
     def test_a_refusal_counts_for_an_hour_and_says_so(self) -> None:
         def refuse(server: dict[str, Any]) -> fakes.Answer:
             # Somebody else has the room at once.
@@ -670,3 +687,28 @@ class OptionsTestCase(test_engine.EngineTestCase):
         self.conf.set_override('retry_interval', 1, 'reaper')
         self.turns(3)
         self.assertEqual([], known._later)
+
+
+class ReserveTestCase(test_engine.EngineTestCase):
+    """A host is kept for a server."""
+
+    mode = 'fill'
+    options = {'reserve': True}
+
+    def test_the_host_stays_kept_while_its_owner_rebuilds_it(self) -> None:
+        self.nova.add_host('h1', 8)
+        others = [self.nova.add_server('o', 4, 'h1') for _ in range(2)]
+        first, second = (self.nova.add_server('w', size) for size in (8, 4))
+        self.nova.servers[first]['created'] = '2026-01-01T00:00:00Z'
+        self.turns(10)
+        self.nova.finish(others[0])
+        for status in 'BUILD', 'PENDING':
+            self.nova.servers[first]['status'] = status
+            self.hint(bus.Kind.SERVER, server=first)
+            self.hint(bus.Kind.HOST, host='h1')
+            self.turns(5)
+            self.assertEqual('PENDING', self.status(second))
+        self.nova.finish(others[1])
+        self.hint(bus.Kind.HOST, host='h1')
+        self.turns(20)
+        self.assertEqual('ACTIVE', self.status(first))

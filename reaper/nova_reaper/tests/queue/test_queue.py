@@ -454,8 +454,22 @@ class PlannerTestCase(tests.TestCase):
         self.assertEqual(['preempt', 'preempt', 'wait'],
                          [step[1] for step in self.all(planner)])
         self.assertEqual([], self.all(planner, NOW + seconds(3599)))
+        # The first server has not ended yet.
+        planner.index.drop_plan('w2')
         self.assertEqual([('w3', 'preempt')], [
             step[:2] for step in self.all(planner, NOW + seconds(3600))])
+        self.assertEqual(2, len(planner.ends))
+
+    def test_an_end_before_it_came_back_counts(self) -> None:
+        planner = self.planner(self.world(1), waits('w1'))
+        before = choose.End('s0', 'p', NOW - seconds(1200))
+        planner.ends.append(before)
+        step = planner.next(NOW)
+        assert step is not None
+        self.assertEqual(('s0',), step[1].victims)
+        self.assertEqual(2, len(planner.ends))
+        planner.undo(step[1], NOW)
+        self.assertEqual([before], list(planner.ends))
 
     def test_ends_that_others_made_count(self) -> None:
         options = dataclasses.replace(OPTIONS, max_ends_per_project_hour=1)
