@@ -427,8 +427,8 @@ class RememberedTestCase(JournalTestCase):
 
     def test_the_cap_counts_what_a_sweep_goes_on_with(self) -> None:
         self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        self.nova.add_host('h2', 8)
         for host in ('h1', 'h2'):
-            self.nova.hosts.get(host) or self.nova.add_host(host, 8)
             self.nova.add_server('s', 8, host, preemptible=True)
         self.nova.add_server('w', 8)
         self.until(Step.END)
