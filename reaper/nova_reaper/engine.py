@@ -297,6 +297,9 @@ class Engine:
         """Write and count the results that the journal lacked."""
         self._book.write(*found)
         if term == self._term:
+            self.world.planner.drop_stuck({
+                record.server for record in found
+                if record.kind is journal.Kind.WITHDRAWAL})
             memory = journal.memory_of(found, timeutils.utcnow(True))
             self._count(memory)
             self.world.remember_builds(memory, self.attempts.under_way)

@@ -421,15 +421,14 @@ class World:
     def remember(self, memory: journal.Memory) -> None:
         """Take over from the journal what earlier reapers knew."""
         # Servers may have been ended since the time that the memory is of.
-        ended = {end.server for end in memory.ends}
+        self.planner.drop_stuck({end.server for end in memory.ends})
         self.planner.ends = collections.deque(sorted((
             *(choose.End(end.server, end.project, end.at)
               for end in memory.ends),
             *(choose.End(end.server, end.project, end.at, stuck=True)
               for end in memory.begun
               if end.kind is journal.Kind.WITHDRAWAL),
-            *(end for end in self.planner.ends
-              if not end.stuck or end.server not in ended)),
+            *self.planner.ends),
             key=lambda end: end.time))
         for build in reversed(memory.missed):
             miss = Miss(build.at, build.detail.get('why') or '')

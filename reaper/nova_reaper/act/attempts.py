@@ -490,7 +490,8 @@ class Attempts:
     def has_rehearsed(self, server: str, at: datetime.datetime) -> None:
         """Allow a server no rehearsal within an hour after this time."""
         ago = (timeutils.utcnow(True) - at).total_seconds()
-        self._rehearsed[server] = time.monotonic() - ago
+        self._rehearsed[server] = max(
+            time.monotonic() - ago, self._rehearsed.get(server, -math.inf))
 
     def end_run_times(self) -> None:
         """Begin to give notice to servers whose run time is nearly over."""
@@ -764,8 +765,11 @@ class Attempts:
         # The next decision comes before the host is read.
         self._world.avoid(current.host, outcome.avoided,
                           self._conf.stuck_exclusion)
-        # The victims that did end are counted below.
-        if not current.rehearsal:
+        ends = outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT)
+        # The victims that did end are counted below. Where the server waits
+        # again, undo() drops the ends of a decision.
+        if not current.rehearsal and (
+                ends or decision is None or not current.for_another):
             self._world.planner.drop_ends(
                 decision.victims if decision
                 else [victim.id for victim in current.victims])
@@ -777,7 +781,7 @@ class Attempts:
             self._book.write(record_of(
                 current, outcome.result.value, outcome.detail, missed=missed,
                 reason=outcome.reason, failed=outcome.cause in world.OWN))
-        if outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT):
+        if ends:
             # The plan counts until the host has been read again.
             self._world.discard(server, planned=True)
         else:
@@ -911,6 +915,8 @@ class Attempts:
     def _count_ends(self, victims: Sequence[Victim], now: datetime.datetime
                     ) -> None:
         """Count ended victims against the caps, and ends of each victim."""
+        self._world.planner.drop_stuck(
+            {victim.id for victim in victims if victim.ended})
         for victim in victims:
             if victim.stage is Stage.ENDING:
                 # The host may end the server yet.

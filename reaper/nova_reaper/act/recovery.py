@@ -434,9 +434,12 @@ class Recovery:
                        held: placement.Consumer) -> bool:
         """Return whether a server has notice for another hold on its host."""
         other = server.metadata.get(shapes.FOR, held.id)
-        return shapes.is_id(other) and other != held.id and not (
-            self._placement.consumer(other).amounts.keys().isdisjoint(
-                held.amounts))
+        if not shapes.is_id(other) or other == held.id:
+            return False
+        # Owners write metadata: the other server may run on the host.
+        consumer = self._placement.consumer(other)
+        return self._holds.is_one(consumer) and not (
+            consumer.amounts.keys().isdisjoint(held.amounts))
 
     def _give_back(self, hold_of: str | None, server: str,
                    taken: Collection[nova.NovaServer], why: str,

@@ -780,6 +780,12 @@ class Planner:
             self.queue.wake_protected()
         self.ends = left
 
+    def drop_stuck(self, servers: Collection[str]) -> None:
+        """Count ends that were stuck no more, of servers by their IDs."""
+        self.ends = collections.deque(
+            end for end in self.ends
+            if not end.stuck or end.server not in servers)
+
     def take_ends(self, servers: Iterable[model.Server], most: int,
                   now: datetime.datetime) -> list[model.Server]:
         """Count the ends of servers that make room for no other server.
@@ -864,10 +870,13 @@ class Planner:
 
         An end that is only planned, since its notice is long, counts on.
         """
+        if not self.ends or self.ends[0].time > now - _HOUR:
+            return
+        planned = {victim for plan in self.index.plans.values()
+                   for victim in plan.victims}
         while self.ends and self.ends[0].time <= now - _HOUR:
             end = self.ends.popleft()
-            if any(end.server in plan.victims
-                   for plan in self.index.plans.values()):
+            if end.server in planned:
                 self.ends.append(dataclasses.replace(end, time=now))
 
     def _left(self, now: datetime.datetime) -> int:

@@ -15,6 +15,7 @@ from nova_reaper.act.attempts import Step
 from nova_reaper.clients import nova
 from nova_reaper.cloud import model
 from nova_reaper import engine as engine_module
+from nova_reaper.events import bus
 from nova_reaper.report import journal
 from nova_reaper.report.journal import Kind
 from nova_reaper.report.journal import Record
@@ -465,6 +466,35 @@ class RememberedTestCase(JournalTestCase):
         self.assertEqual([('end', stuck, 'delete')], self.said(Kind.END))
         self.assertEqual([(stuck, False)], [
             (end.server, end.stuck) for end in self.engine.world.planner.ends])
+
+    def lives_on(self, exclusion: int) -> str:
+        """A server whose end was stuck, and that its host starts again."""
+        self.conf.set_override('end_timeout', 60, 'reaper')
+        self.conf.set_override('stuck_exclusion', exclusion, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True,
+                                      image=False)
+        self.nova.add_server('w', 8)
+        self.nova.slow = True
+        self.turns(50, 5)
+        self.assertEqual([True], [
+            end.stuck for end in self.engine.world.planner.ends])
+        self.nova.slow = False
+        self.nova.servers[victim].update({
+            'OS-EXT-STS:task_state': None, 'status': 'ACTIVE'})
+        self.hint(bus.Kind.SERVER, server=victim)
+        self.hint(bus.Kind.HOST, host='h1')
+        return victim
+
+    def test_one_that_was_stuck_and_ends_later_counts_once(self) -> None:
+        victim = self.lives_on(120)
+        self.turns(60, 10)
+        self.assertEqual([(victim, False)], [
+            (end.server, end.stuck) for end in self.engine.world.planner.ends])
+
+    def test_one_that_was_stuck_and_lives_counts_no_more(self) -> None:
+        self.lives_on(3000)
+        self.turns(15, 61)
+        self.assertEqual([], list(self.engine.world.planner.ends))
 
     def test_nobody_is_ended_before_the_cap_is_known(self) -> None:
         self.ended_meanwhile()

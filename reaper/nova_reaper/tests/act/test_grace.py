@@ -290,6 +290,14 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.hint(bus.Kind.WAITS, server=self.waiting)
         self.unwanted()
 
+    def test_an_end_before_it_came_back_counts(self) -> None:
+        ends = self.engine.world.planner.ends
+        before = dataclasses.replace(
+            ends[0], time=ends[0].time - datetime.timedelta(seconds=1200))
+        ends.appendleft(before)
+        self.test_its_owner_lets_it_wait_no_more()
+        self.assertEqual([before], list(self.engine.world.planner.ends))
+
     def test_its_operator_lets_it_wait_no_more(self) -> None:
         keystone: mock.Mock = self.services.keystone  # type: ignore
         keystone.project_properties.return_value = {

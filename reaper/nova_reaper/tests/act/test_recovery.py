@@ -219,6 +219,18 @@ class CrashTestCase(CrashingTestCase):
         self.assertEqual([None, 'ACTIVE', 'ACTIVE'],
                          list(map(self.status, (second, *waiting))))
 
+    def test_after_the_swap_its_owner_names_another_server(self) -> None:
+        other = self.nova.add_server('o', 2, 'h1')
+        victim = self.nova.add_server('s', 6, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 6)
+        self.until(Step.END)
+        self.nova.servers[victim]['metadata']['reaper:for'] = other
+        self.nova.slow = True
+        self.start()
+        self.turns(40)
+        self.assertEqual(('ACTIVE', 'PENDING'),
+                         (self.status(victim), self.status(waiting)))
+
     def test_after_the_swap_another_reaper_deletes_its_notice(self) -> None:
         """One that chose the same server for another that waits."""
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
