@@ -492,8 +492,11 @@ class RememberedTestCase(JournalTestCase):
             (end.server, end.stuck) for end in self.engine.world.planner.ends])
 
     def test_one_that_was_stuck_and_lives_counts_no_more(self) -> None:
-        self.lives_on(3000)
+        victim = self.lives_on(3000)
+        self.conf.set_override('mode', 'fill', 'reaper')
         self.turns(15, 61)
+        self.assertEqual(('withdrawal', victim, ''),
+                         self.said(Kind.WITHDRAWAL)[-1])
         self.assertEqual([], list(self.engine.world.planner.ends))
 
     def test_nobody_is_ended_before_the_cap_is_known(self) -> None:
