@@ -299,7 +299,8 @@ class Engine:
         if term == self._term:
             self.world.planner.drop_stuck({
                 record.server for record in found
-                if record.kind is journal.Kind.WITHDRAWAL})
+                if record.kind in (journal.Kind.END,
+                                   journal.Kind.WITHDRAWAL)})
             memory = journal.memory_of(found, timeutils.utcnow(True))
             self._count(memory)
             self.world.remember_builds(memory, self.attempts.under_way)

@@ -421,7 +421,6 @@ class World:
     def remember(self, memory: journal.Memory) -> None:
         """Take over from the journal what earlier reapers knew."""
         # Servers may have been ended since the time that the memory is of.
-        self.planner.drop_stuck({end.server for end in memory.ends})
         self.planner.ends = collections.deque(sorted((
             *(choose.End(end.server, end.project, end.at)
               for end in memory.ends),

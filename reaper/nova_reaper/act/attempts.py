@@ -918,13 +918,11 @@ class Attempts:
         self._world.planner.drop_stuck(
             {victim.id for victim in victims if victim.ended})
         for victim in victims:
-            if victim.stage is Stage.ENDING:
-                # The host may end the server yet.
+            if victim.stage in (Stage.ENDING, Stage.ENDED):
+                # The host may end a server yet that has not ended.
                 self._world.planner.ends.append(choose.End(
-                    victim.id, victim.project, now, stuck=True))
+                    victim.id, victim.project, now, stuck=not victim.ended))
             if victim.ended:
-                self._world.planner.ends.append(
-                    choose.End(victim.id, victim.project, now))
                 self._ended[victim.id] += 1
                 if self._ended[victim.id] >= 3:
                     self._metrics.repeated_victims.inc()
