@@ -410,7 +410,9 @@ class Engine:
             self._forget(server)
 
     def _forget(self, server: str) -> None:
-        self.observed.pop(server, None)
+        decision = self.observed.pop(server, None)
+        if decision:
+            self.world.planner.undo(decision, timeutils.utcnow(True))
         self.world.discard(server)
 
     # Lists.

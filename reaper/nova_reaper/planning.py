@@ -312,6 +312,7 @@ class _Course:
         wait = self.last[waiting.id]
         wait.seconds = max((self.now - waiting.created_at).total_seconds(), 0)
         self.queue.discard(waiting.id)
+        self.planner.carry_out(waiting.id, self.now)
         for victim in decision.victims:
             self._end(self.running[host][victim])
         amounts = dict(self.index.plans[waiting.id].amounts)

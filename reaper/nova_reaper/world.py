@@ -476,6 +476,7 @@ class World:
     def forget(self) -> None:
         """Forget what this reaper did: the active reaper remembers it."""
         self.planner.ends.clear()
+        self.planner.to_end.clear()
         self.queue.share.forget()
         self.history.clear()
         self.misses.clear()

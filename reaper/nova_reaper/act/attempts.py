@@ -561,10 +561,8 @@ class Attempts:
         self.under_way[current.id] = current
         self._world.queue.discard(current.id)
         if current.decision is None and not current.rehearsal:
-            now = timeutils.utcnow(True)
-            self._world.planner.ends.extend(
-                choose.End(victim.id, victim.project, now)
-                for victim in current.left)
+            self._world.planner.to_end[current.id] = {
+                victim.id: victim.project for victim in current.left}
         if not current.for_another:
             # No other server may choose this server as its victim.
             self._world.avoid(current.host, {current.id}, math.inf)
@@ -679,8 +677,7 @@ class Attempts:
             if other.for_another and other.step != Step.END and
             not other.ended), key=lambda other: bool(other.needless))
         return current.id in self._world.planner.over_caps(
-            [(other.decision, {victim.id for victim in other.victims})
-             for other in planned if other.decision], now)
+            [other.id for other in planned if other.decision], now)
 
     def _advanced(self, result: Attempt | Outcome) -> None:
         if isinstance(result, Outcome):
@@ -766,13 +763,8 @@ class Attempts:
         self._world.avoid(current.host, outcome.avoided,
                           self._conf.stuck_exclusion)
         ends = outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT)
-        # The victims that did end are counted below. Where the server waits
-        # again, undo() drops the ends of a decision.
-        if not current.rehearsal and (
-                ends or decision is None or not current.for_another):
-            self._world.planner.drop_ends(
-                decision.victims if decision
-                else [victim.id for victim in current.victims])
+        # The victims that did end are counted below.
+        self._world.planner.drop_ends(server)
         if not current.for_another:
             self._finish_alone(outcome, now)
             return

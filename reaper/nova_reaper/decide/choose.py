@@ -473,9 +473,10 @@ def _why_no_room(index: index_module.Index, shape: model.Shape,
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class End:
-    """A server that was ended, or is going to be.
+    """The end of a server.
 
-    :ivar stuck: whether its host has not done so yet, though Nova was asked
+    :ivar stuck: whether the host has not ended the server yet, though Nova was
+        asked
     """
 
     server: str
@@ -489,6 +490,8 @@ class Planner:
 
     :ivar ends: the ends that count against the hourly caps, in the order of
         their times
+    :ivar to_end: of the servers that are still to end for another, or of
+        themselves, the projects by their IDs; by the ID of the other
     """
 
     def __init__(self, index: index_module.Index, queue: queue_module.Queue,
@@ -497,6 +500,7 @@ class Planner:
         self.queue = queue
         self._options = options
         self.ends: collections.deque[End] = collections.deque()
+        self.to_end: dict[str, Mapping[str, str]] = {}
         self._reserved: tuple[str, str] | None = None
         self._told: dict[model.Demand, int] = {}
 
@@ -624,9 +628,7 @@ class Planner:
             offer others
         :param refused: the filters that refuse hosts, by the host's name
         """
-        ends = self.ends
         made: list[str] = []
-        self.ends = collections.deque(ends)
         exclusions = self.index.exclusions
         exclusions.refuse(waiting.shape, refused)
         if offered is not None:
@@ -649,8 +651,8 @@ class Planner:
         finally:
             for server in made:
                 self.index.drop_plan(server)
+                self.to_end.pop(server, None)
             exclusions.forget(waiting.shape)
-            self.ends = ends
 
     def _without_ends(self, waiting: model.Waiting, decision: model.Decision
                       ) -> model.Decision:
@@ -675,26 +677,21 @@ class Planner:
             the host of that decision and that the index counts as used
         :returns: None if no decision is better
         """
-        ends = self.ends
         with self._without_plan(waiting):
             self.index.plan(index_module.Plan(
                 waiting.id, before.host or '', {}, held=held))
-            self.ends = collections.deque(
-                end for end in ends if end.server not in before.victims)
-            try:
-                found = self.decide(waiting, now)
-                if found.verdict is model.Verdict.ROOM or found.victims and (
-                        is_better(self.index, waiting, self._options,
-                                         now, found, before)):
-                    return found
-                return None
-            finally:
-                self.ends = ends
+            found = self.decide(waiting, now)
+            if found.verdict is model.Verdict.ROOM or found.victims and (
+                    is_better(self.index, waiting, self._options, now, found,
+                              before)):
+                return found
+            return None
 
     @contextlib.contextmanager
     def _without_plan(self, waiting: model.Waiting) -> Iterator[None]:
         """Drop the plan for a server while the context lasts."""
         plan = self.index.plans.get(waiting.id)
+        to_end = self.to_end.pop(waiting.id, None)
         self.index.drop_plan(waiting.id)
         try:
             yield
@@ -702,6 +699,8 @@ class Planner:
             self.index.drop_plan(waiting.id)
             if plan:
                 self.index.plan(plan)
+            if to_end:
+                self.to_end[waiting.id] = to_end
 
     def _decide_again(self, waiting: model.Waiting, slept: queue_module.Sleep,
                       now: datetime.datetime) -> model.Decision | None:
@@ -759,26 +758,21 @@ class Planner:
 
     def _drop(self, decision: model.Decision) -> None:
         self.index.drop_plan(decision.server)
-        self.drop_ends(decision.victims)
+        self.drop_ends(decision.server)
         row = self.index.rows.get(decision.host or '')
         if row is not None:
             self.queue.host_changed(self.index, row)
 
-    def drop_ends(self, victims: Collection[str]) -> None:
-        """Count the last end of each of some servers, by their IDs, no more.
-
-        A server that came back may have been ended before within the hour.
-        """
-        dropped, left = set(victims), collections.deque[End]()
-        for end in reversed(self.ends):
-            if end.server in dropped:
-                dropped.remove(end.server)
-            else:
-                left.appendleft(end)
-        if len(left) < len(self.ends) and self._capped:
+    def drop_ends(self, server: str) -> None:
+        """Count the ends that are planned for a server no more."""
+        if self.to_end.pop(server, None) and self._capped:
             # Other servers of these projects may be ended instead.
             self.queue.wake_protected()
-        self.ends = left
+
+    def carry_out(self, server: str, now: datetime.datetime) -> None:
+        """Count the ends that are planned for a server as ends of now."""
+        self.ends.extend(End(victim, project, now) for victim, project
+                         in self.to_end.pop(server, {}).items())
 
     def drop_stuck(self, servers: Collection[str]) -> None:
         """Count ends that were stuck no more, of servers by their IDs."""
@@ -794,14 +788,14 @@ class Planner:
         """
         left = min(most, self._left(now))
         limit = self._options.max_ends_per_project_hour or model.MAX_INT
-        ended = collections.Counter(end.project for end in self.ends)
+        ended = self._by_project()
         taken: list[model.Server] = []
         for server in servers:
             if len(taken) >= left:
                 break
             if ended[server.project] < limit:
                 ended[server.project] += 1
-                self.ends.append(End(server.id, server.project, now))
+                self.to_end[server.id] = {server.id: server.project}
                 taken.append(server)
         return taken
 
@@ -817,20 +811,18 @@ class Planner:
             most = 0
         elif not most:
             return {}
-        ended = collections.Counter(end.project for end in self.ends)
+        ended = self._by_project()
         return {project: max(0, most - ended[project])
                 for project in self.index.slots.projects}
 
-    def over_caps(self, planned: Sequence[tuple[model.Decision,
-                                                Collection[str]]],
-                  now: datetime.datetime) -> set[str]:
-        """Return the servers whose decisions exceed the caps by now.
+    def over_caps(self, servers: Sequence[str], now: datetime.datetime
+                  ) -> set[str]:
+        """Return the servers for which the caps allow no more ends by now.
 
-        The caps may have become lower since the decisions. Ends that are of
-        none of these decisions count first.
+        The caps may have become lower since the decisions. Ends for other
+        servers count first.
 
-        :param planned: the decisions, in the order in which they may have what
-            is left, each with the IDs of the servers that are still to end
+        :param servers: in the order in which they may have what is left
         """
         if not self._capped:
             return set()
@@ -838,27 +830,27 @@ class Planner:
         options = self._options
         most = options.max_ends_per_hour or model.MAX_INT
         of_project = options.max_ends_per_project_hour or model.MAX_INT
-        # A server that came back may have been ended before within the hour.
-        projects: dict[str, list[str]] = collections.defaultdict(list)
-        for end in self.ends:
-            projects[end.server].append(end.project)
-        mine = {victim for decision, _ in planned
-                for victim in decision.victims}
-        ended = collections.Counter(
-            project for server in projects.keys() - mine
-            for project in projects[server])
-        over = set()
-        for decision, left in planned:
-            more = collections.Counter(
-                project for server in projects.keys() & left
-                for project in projects[server])
+        ended, over = self._by_project(besides=servers), set()
+        for server in servers:
+            more = collections.Counter(self.to_end.get(server, {}).values())
             if ended.total() + more.total() > most or any(
                     ended[project] + count > of_project
                     for project, count in more.items()):
-                over.add(decision.server)
+                over.add(server)
             else:
                 ended += more
         return over
+
+    def _by_project(self, besides: Collection[str] = ()
+                    ) -> collections.Counter[str]:
+        """Return how many ends of each project count.
+
+        :param besides: the servers for which no planned end counts
+        """
+        ended = collections.Counter(end.project for end in self.ends)
+        for server in self.to_end.keys() - set(besides):
+            ended.update(self.to_end[server].values())
+        return ended
 
     @property
     def _capped(self) -> bool:
@@ -868,22 +860,19 @@ class Planner:
     def _forget_old(self, now: datetime.datetime) -> None:
         """Forget the ends that count no more, an hour after them.
 
-        An end that is only planned, since its notice is long, counts on.
+        A server that is stuck counts for as long as its host may end it.
         """
-        if not self.ends or self.ends[0].time > now - _HOUR:
-            return
-        planned = {victim for plan in self.index.plans.values()
-                   for victim in plan.victims}
         while self.ends and self.ends[0].time <= now - _HOUR:
             end = self.ends.popleft()
-            if end.server in planned:
+            if end.stuck:
                 self.ends.append(dataclasses.replace(end, time=now))
 
     def _left(self, now: datetime.datetime) -> int:
         """Return how many servers of all projects may still be ended."""
         self._forget_old(now)
-        most = self._options.max_ends_per_hour or model.MAX_INT
-        return max(0, most - len(self.ends))
+        most = self._options.max_ends_per_hour
+        return max(0, most - len(self.ends) - sum(
+            map(len, self.to_end.values()))) if most else model.MAX_INT
 
     def _wait(self, waiting: model.Waiting, decision: model.Decision,
               seen: int, now: datetime.datetime) -> None:
@@ -915,13 +904,12 @@ class Planner:
 
     def _take(self, shape: model.Shape, decision: model.Decision,
               now: datetime.datetime) -> None:
-        """Have the index and the ends count a decision."""
+        """Have the index and the caps count a decision."""
         assert decision.host is not None
-        table = self.index.slots
-        for victim in decision.victims:
-            server = table.find(victim)
-            if server is not None:
-                self.ends.append(End(victim, server.project, now))
+        if decision.victims:
+            self.to_end[decision.server] = {
+                server.id: server.project for server in filter(None, map(
+                    self.index.slots.find, decision.victims))}
         self.index.plan(index_module.Plan(
             decision.server, decision.host, self.index.place(
                 shape, decision.host, decision.victims), decision.victims))

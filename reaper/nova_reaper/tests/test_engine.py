@@ -702,6 +702,25 @@ class ObserveTestCase(EngineTestCase):
         for name in ('h1', victim):
             self.assertNotIn(name, owners['detail'])
 
+    def test_a_server_that_is_deleted_counts_against_no_cap(self) -> None:
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        self.nova.add_host('h1', 8)
+        self.nova.add_server('s', 8, 'h1', preemptible=True)
+        first = self.nova.add_server('w', 8)
+        self.turns(5)
+        second = self.nova.add_server('w', 8)
+        self.hint(bus.Kind.WAITS, server=second)
+        self.turns(5)
+        entry = self.shown.entry(second)
+        assert entry and entry.decision
+        self.assertEqual(model.Verdict.WAIT, entry.decision.verdict)
+        self.nova.delete(first)
+        self.hint(bus.Kind.WAITS, server=first)
+        self.turns(5)
+        entry = self.shown.entry(second)
+        assert entry and entry.decision
+        self.assertEqual(model.Verdict.PREEMPT, entry.decision.verdict)
+
     def test_the_log_names_the_victim(self) -> None:
         self.nova.add_host('h1', 8)
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)

@@ -15,6 +15,7 @@ from nova_reaper.act import attempts
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
 from nova_reaper.cloud import model
+from nova_reaper.decide import choose
 from nova_reaper.events import bus
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
@@ -291,12 +292,16 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.unwanted()
 
     def test_an_end_before_it_came_back_counts(self) -> None:
-        ends = self.engine.world.planner.ends
-        before = dataclasses.replace(
-            ends[0], time=ends[0].time - datetime.timedelta(seconds=1200))
-        ends.appendleft(before)
+        planner = self.engine.world.planner
+        then = timeutils.utcnow(True) - datetime.timedelta(seconds=1200)
+        before = choose.End(self.victim, 'owner', then)
+        planner.ends.append(before)
+        self.assertEqual([{self.victim}],
+                         [victims.keys() for victims
+                          in planner.to_end.values()])
         self.test_its_owner_lets_it_wait_no_more()
-        self.assertEqual([before], list(self.engine.world.planner.ends))
+        self.assertEqual({}, planner.to_end)
+        self.assertEqual([before], list(planner.ends))
 
     def test_its_operator_lets_it_wait_no_more(self) -> None:
         keystone: mock.Mock = self.services.keystone  # type: ignore

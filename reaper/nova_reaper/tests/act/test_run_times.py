@@ -232,6 +232,7 @@ class BrakeTestCase(RunTimeTestCase):
         self.assertEqual([('notice', 'run_time'), ('withdrawal', 'run_time')],
                          self.kinds(server))
         self.assertEqual([], list(self.engine.world.planner.ends))
+        self.assertEqual({}, self.engine.world.planner.to_end)
         # Nothing is forgotten.
         self.conf.set_override('mode', 'preempt', 'reaper')
         self.turns(40, 10)
@@ -262,6 +263,27 @@ class BrakeTestCase(RunTimeTestCase):
         self.turns(40, 10)
         self.assertEqual([None, 'ACTIVE'],
                          [self.status(one) for one in (first, other)])
+
+    def of_a_long_notice(self) -> tuple[str, str]:
+        """A server with two hours of notice, and a server without notice."""
+        self.conf.set_override('grace_period', 7200, 'reaper')
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        first = self.add('s1', 3700, 4)
+        self.turns(10)
+        return first, self.add('t', 3700, 2, project='other')
+
+    def test_the_cap_counts_an_end_as_long_as_its_notice(self) -> None:
+        first, other = self.of_a_long_notice()
+        self.turns(80, 61)
+        self.assertEqual([('notice', 'run_time')], self.kinds(first))
+        self.assertEqual([], self.kinds(other))
+
+    def test_and_so_it_does_after_a_restart(self) -> None:
+        first, other = self.of_a_long_notice()
+        self.start()
+        self.turns(80, 61)
+        self.assertEqual([('notice', 'run_time')], self.kinds(first))
+        self.assertEqual([], self.kinds(other))
 
     def test_the_flavor_has_no_limit_any_more(self) -> None:
         server = self.add(age=3600)
@@ -416,6 +438,7 @@ class CrashTestCase(RunTimeTestCase):
             'POST', 'metadata', lambda: self.nova.error(503)))
         self.turns(4)
         self.assertEqual([], list(self.engine.world.planner.ends))
+        self.assertEqual({}, self.engine.world.planner.to_end)
         self.turns(60, 10)
         self.assertIsNone(self.status(server))
 
@@ -529,6 +552,7 @@ class RehearsalTestCase(RunTimeTestCase):
                          self.records[-1].detail['why'])
         self.assertEqual({}, self.engine.attempts.under_way)
         self.assertEqual([], list(self.engine.world.planner.ends))
+        self.assertEqual({}, self.engine.world.planner.to_end)
 
     def test_a_guest_that_takes_its_time(self) -> None:
         def stop() -> fakes.Answer:

@@ -453,12 +453,16 @@ class PlannerTestCase(tests.TestCase):
                                waits('w2'), waits('w3'), options=options)
         self.assertEqual(['preempt', 'preempt', 'wait'],
                          [step[1] for step in self.all(planner)])
-        self.assertEqual([], self.all(planner, NOW + seconds(3599)))
-        # The first server has not ended yet.
-        planner.index.drop_plan('w2')
+        # Notice can be longer than an hour.
+        self.assertEqual([], self.all(planner, NOW + seconds(7200)))
+        planner.carry_out('w2', NOW + seconds(7200))
+        planner.queue.wake_protected()
+        self.assertEqual([('w3', 'wait')], [
+            step[:2] for step in self.all(planner, NOW + seconds(10799))])
         self.assertEqual([('w3', 'preempt')], [
-            step[:2] for step in self.all(planner, NOW + seconds(3600))])
-        self.assertEqual(2, len(planner.ends))
+            step[:2] for step in self.all(planner, NOW + seconds(10800))])
+        self.assertEqual({'w1', 'w3'}, planner.to_end.keys())
+        self.assertEqual([], list(planner.ends))
 
     def test_an_end_before_it_came_back_counts(self) -> None:
         planner = self.planner(self.world(1), waits('w1'))
@@ -467,9 +471,22 @@ class PlannerTestCase(tests.TestCase):
         step = planner.next(NOW)
         assert step is not None
         self.assertEqual(('s0',), step[1].victims)
-        self.assertEqual(2, len(planner.ends))
+        self.assertEqual({'w1': {'s0': 'p'}}, planner.to_end)
         planner.undo(step[1], NOW)
+        self.assertEqual({}, planner.to_end)
         self.assertEqual([before], list(planner.ends))
+
+    def test_an_end_that_is_stuck_counts_on(self) -> None:
+        options = dataclasses.replace(OPTIONS, max_ends_per_hour=2)
+        planner = self.planner(self.world(1), waits('w1'), options=options)
+        planner.ends.extend((
+            choose.End('s7', 'p', NOW - seconds(4000), stuck=True),
+            choose.End('s8', 'p', NOW - seconds(3700)),
+            choose.End('s9', 'p', NOW - seconds(60))))
+        self.assertEqual('wait', self.all(planner)[0][1])
+        planner.drop_stuck({'s7'})
+        planner.queue.wake_protected()
+        self.assertEqual('preempt', self.all(planner)[0][1])
 
     def test_ends_that_others_made_count(self) -> None:
         options = dataclasses.replace(OPTIONS, max_ends_per_project_hour=1)
