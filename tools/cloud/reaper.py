@@ -98,15 +98,15 @@ def change(cloud, running, **options):
     running.running()[NAME].send(signal.SIGHUP)
 
 
-def configure(cloud, **options):
-    """Write other options of its section ``[reaper]``."""
+def configure(cloud, group='reaper', /, **options):
+    """Write other options of a section, by default of ``[reaper]``."""
     path = cloud.etc / NAME / 'nova-reaper.conf'
     parser = configparser.ConfigParser(interpolation=None)
     # "DEFAULT" is a section like others, and gives no other its options.
     parser.default_section = ''
     parser.read(path)
-    parser['reaper'].update({
-        name: str(value) for name, value in options.items()})
+    parser[group] = {**(parser[group] if group in parser else {}), **{
+        name: str(value) for name, value in options.items()}}
     with path.open('w') as file:
         parser.write(file)
 

@@ -3,6 +3,7 @@
 """nova-reaper on the cloud with faults, and what must hold whatever dies."""
 
 import secrets
+import urllib.parse
 
 from keystoneauth1 import exceptions
 
@@ -44,6 +45,18 @@ class ReaperTestCase(base.CrashTestCase):
 
     def start_reaper(self):
         self.cloud.resume(reaper.NAME)
+
+    def ask(self, path, who=None):
+        """Return what the reaper answers, None without a good answer.
+
+        :param path: or a URL of another reaper
+        :param who: by default the administrator
+        """
+        try:
+            return (who or self.cloud.admin).get(urllib.parse.urljoin(
+                reaper.url(self.cloud.settings), path)).json()
+        except (exceptions.ConnectFailure, exceptions.HttpError):
+            return None
 
     # Servers.
 

@@ -66,18 +66,14 @@ class NovaTestCase(reaping.ReaperTestCase):
         self.cloud.wait_for('nova-reaper', lambda: reaper.is_ready(
             self.cloud.settings))
         self.cloud.wait_for('a decision', lambda: self.waits(waiting))
-        self.assertEqual([], self._ask(
+        self.assertEqual([], self.ask(
             '/v1/notices?all_projects=true')['notices'])
         self.assertEqual([], self.ended(without))
 
     def waits(self, server):
         """Say whether nova-reaper has decided that a server waits on."""
-        said = self._ask('/v1/pending/' + server)['pending']
+        said = self.ask('/v1/pending/' + server)['pending']
         return (said['verdict'], said['reason']) == ('wait', 'no_room')
-
-    def _ask(self, path):
-        return self.cloud.admin.get(
-            reaper.url(self.cloud.settings) + path).json()
 
 
 class PlacementTestCase(NovaTestCase):
