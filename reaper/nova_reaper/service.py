@@ -111,7 +111,8 @@ def build(conf: cfg.ConfigOpts, services: Services,
     actor = steps.Actor(conf, services.nova, services.placement, held, ends,
                         services.owners, meters, book, lambda: safe.mode)
     finder = recovery.Recovery(conf, services.nova, services.placement, held,
-                               ends, source, meters, known.waiting_for_job)
+                               ends, actor, source, meters,
+                               known.waiting_for_job)
     return engine_module.Engine(
         conf, source, forms, actor, finder, safe, known,
         meters, pool, book)

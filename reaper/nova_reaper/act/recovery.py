@@ -43,10 +43,12 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from nova_reaper.act.attempts import Attempt
+from nova_reaper.act.attempts import Outcome
 from nova_reaper.act.attempts import Step
 from nova_reaper.act.attempts import Victim
 from nova_reaper.act import ending
 from nova_reaper.act import holds
+from nova_reaper.act import steps
 from nova_reaper.clients import nova
 from nova_reaper.clients import placement
 from nova_reaper.clients import rest
@@ -57,7 +59,6 @@ from nova_reaper.events import reader
 from nova_reaper.report import health
 
 LOG = log.getLogger(__name__)
-NOBODY = 'nobody waits for its room any more'
 # Within so many seconds after a notice ran out a live reaper has swapped.
 LATE = 30.0
 # The keys of a notice; an interrupted withdrawal may leave one of them.
@@ -98,14 +99,15 @@ class Recovery:
 
     def __init__(self, conf: cfg.ConfigOpts, compute: nova.Nova,
                  room: placement.Placement, held: holds.Holds,
-                 ends: ending.Victims, source: reader.Reader,
-                 meters: health.Metrics,
+                 ends: ending.Victims, actor: steps.Actor,
+                 source: reader.Reader, meters: health.Metrics,
                  waiting: Callable[[str], model.Waiting | None]) -> None:
         self._conf = conf.reaper
         self._nova = compute
         self._placement = room
         self._holds = held
         self._ends = ends
+        self._actor = actor
         self.find = compute.find
         self._reader = source
         self._metrics = meters
@@ -272,7 +274,7 @@ class Recovery:
             return found
         taken = self._withdraw(marked, mode)
         if taken:
-            return self._with_victims(server, consumer, taken, waits, mode)
+            return self._with_victims(server, item, consumer, taken)
         if not self._holds.is_one(consumer):
             return None
         if item is not None and not waits and item.status in (
@@ -284,14 +286,13 @@ class Recovery:
         robbed = self._without_room(consumer)
         if robbed:
             # No victim is ended whose notice was deleted.
-            self._give_back(server, server, robbed,
-                            'somebody has deleted it', consumer)
-            return None
+            return self._with_victims(server, item, consumer, robbed,
+                                      'somebody has deleted it')
         waiting = self._waiting(server)
         if waits and mode != model.Mode.OBSERVE and (
                 waiting and consumer.covers(waiting.shape.resources)):
             LOG.info('Room is held for server %s: it is rebuilt.', server)
-            return self._attempt(server, consumer, Step.REBUILD, ())
+            return self._attempt(server, item, consumer, Step.REBUILD)
         if self._holds.release(server):
             self._changed |= self._hosts_of(consumer)
             self._metrics.holds_swept.inc()
@@ -392,26 +393,28 @@ class Recovery:
         self._late[server.id] = time.monotonic() + left + LATE
         return True
 
-    def _with_victims(self, server: str, consumer: placement.Consumer,
-                      taken: list[nova.NovaServer], waits: bool,
-                      mode: model.Mode) -> Attempt | None:
-        there = [item for item in taken
-                 if self._provider(item) in consumer.amounts]
-        # The waiting server has no room on the hosts of these victims.
-        left = [item for item in taken if item not in there and
-                self._provider(item)]
-        if left:
-            self._give_back(None, server, left, NOBODY)
-        if not there:
-            return None
-        held = self._holds.is_one(consumer)
-        if not held or waits and mode == model.Mode.PREEMPT:
-            LOG.info('Room of other servers is held for %s: their end goes '
-                     'on.', server)
-            return self._attempt(server, consumer, Step.END,
-                                 self._victims(there, consumer))
-        self._give_back(server, server, there, NOBODY, consumer)
-        return None
+    def _with_victims(self, server: str, item: nova.NovaServer | None,
+                      consumer: placement.Consumer,
+                      taken: Collection[nova.NovaServer], needless: str = ''
+                      ) -> Attempt | None:
+        """Go on with the ends of servers whose room was taken, or undo them.
+
+        :param consumer: what the server that the others end for has
+        :param needless: why they are not to end in any case
+        """
+        going = None
+        for host in sorted({one.host for one in taken if self._provider(one)}):
+            current = self._attempt(
+                server, item, consumer, Step.END,
+                [one for one in taken if one.host == host], needless)
+            stop = current and self._actor.lost(current)
+            if isinstance(stop, Outcome):
+                self._changed.add(host)
+            elif current:
+                LOG.info('Room of other servers is held for %s: their end '
+                         'goes on.', server)
+                going = current
+        return going
 
     def _without_room(self, held: placement.Consumer) -> list[nova.NovaServer]:
         """Find preemptible servers on the host of a hold, without allocation.
@@ -440,29 +443,6 @@ class Recovery:
         consumer = self._placement.consumer(other)
         return self._holds.is_one(consumer) and not (
             consumer.amounts.keys().isdisjoint(held.amounts))
-
-    def _give_back(self, hold_of: str | None, server: str,
-                   taken: Collection[nova.NovaServer], why: str,
-                   held: placement.Consumer | None = None) -> None:
-        """Give victims their room back, and withdraw the notices to them.
-
-        :param hold_of: ID of the server whose hold has their room, None for no
-            hold
-        :param server: ID of the server for which the room was taken
-        :param held: the hold
-        """
-        victims = self._victims(taken, held)
-        consumers = [victim.consumer for victim in victims if victim.consumer]
-        hosts = {item.id: item.host for item in taken}
-        short = self._holds.give_back(
-            hold_of, consumers,
-            lambda victim: self._ends.has_left(victim, hosts[victim]))
-        ending.tell_unallocated(short)
-        self._changed |= set(hosts.values())
-        # A victim without any allocation keeps its notice for the next sweep.
-        self._ends.withdraw(
-            [victim for victim in victims if victim.id not in short or
-             self._placement.consumer(victim.id).amounts], server, why)
 
     def _provider(self, server: nova.NovaServer) -> str | None:
         """Return the UUID of the provider of the host that a server is on."""
@@ -499,23 +479,27 @@ class Recovery:
             holds.allocation(server, provider, held) if provider else None,
             stage, time.monotonic())
 
-    def _attempt(self, server: str, consumer: placement.Consumer, step: Step,
-                 victims: tuple[Victim, ...]) -> Attempt | None:
-        names = self._reader.names_by_provider()
-        provider = next((uuid for uuid in consumer.amounts if uuid in names),
-                        None)
-        waiting = self._waiting(server)
-        if waiting is None:
-            item = self._nova.server(server)
-            waiting = model.Waiting(
-                server, model.Shape.of(shapes.resources(item)),
-                shapes.waits_since(item), item.project, item.user, item.name)
-        if provider is None:
+    def _attempt(self, server: str, item: nova.NovaServer | None,
+                 consumer: placement.Consumer, step: Step,
+                 taken: Collection[nova.NovaServer] = (), needless: str = ''
+                 ) -> Attempt | None:
+        """Return an attempt on the host of some victims, or of a hold."""
+        host = next((one.host for one in taken), '') or next(
+            iter(self._hosts_of(consumer)), '')
+        hypervisor = self._reader.hypervisors.get(host)
+        if hypervisor is None:
             return None
+        waiting = self._waiting(server) or (model.Waiting(
+            server, model.Shape.of(shapes.resources(item)),
+            shapes.waits_since(item), item.project, item.user, item.name)
+            if item else model.Waiting(
+                server, model.Shape(()), timeutils.utcnow(True)))
+        held = consumer if hypervisor.uuid in consumer.amounts else None
         return Attempt(
-            waiting, names[provider], provider, step, victims=victims,
-            held=consumer if self._holds.is_one(consumer) else None,
-            swapped=bool(victims), since=time.monotonic())
+            waiting, host, hypervisor.uuid, step,
+            victims=self._victims(taken, held), needless=needless,
+            held=held if held and self._holds.is_one(held) else None,
+            swapped=bool(taken), since=time.monotonic())
 
     def _hosts_of(self, consumer: placement.Consumer) -> set[str]:
         """Return the names of the hosts on which a consumer has something."""

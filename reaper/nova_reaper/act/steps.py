@@ -636,7 +636,7 @@ class Actor:
 
     def _end(self, current: Attempt) -> Attempt | Outcome:
         """End the victims, and wait until they have left."""
-        lost = (self._lost(current) if current.for_another
+        lost = (self.lost(current) if current.for_another
                 else self._not_begun(current))
         if lost:
             return lost
@@ -783,13 +783,15 @@ class Actor:
         return self._undo(current, 'the server waits no more' if server else
                           'the server that waited was deleted', Result.GONE)
 
-    def _lost(self, current: Attempt) -> Attempt | Outcome | None:
+    def lost(self, current: Attempt) -> Attempt | Outcome | None:
         """Put off or undo an end that helps no server, or is not allowed.
 
         :returns: None if the server still waits, or has the room already
         """
         if not current.swapped:
             return self._not_begun(current) or self._not_waiting(current)
+        if current.needless:
+            return self._not_begun(current)
         has = self._placement.consumer(current.id)
         if current.provider not in has.amounts:
             return self._undo(current, 'the hold is gone', Result.GONE)
@@ -954,11 +956,15 @@ class Actor:
                 ended=sum(victim.ended for victim in current.victims))
         left = current.left
         if swapped:
-            ending.tell_unallocated(self._holds.give_back(
+            short = self._holds.give_back(
                 current.id, [victim.consumer for victim in left
                              if victim.consumer and victim.consumer.amounts],
                 lambda victim: self._victims.has_left(victim, current.host),
-                current.provider))
+                current.provider)
+            ending.tell_unallocated(short)
+            # A sweep tries again for a victim that has nothing, by its notice.
+            left = tuple(victim for victim in left if victim.id not in short or
+                         self._placement.consumer(victim.id).amounts)
         elif current.held:
             self._holds.release(current.id, current.provider)
         if isinstance(current.elsewhere, Attempt) and current.elsewhere.unsure:

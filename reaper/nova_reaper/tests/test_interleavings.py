@@ -625,7 +625,7 @@ class NoticeTestCase(tests.TestCase):
         compute = mock.Mock()
         finder = recovery.Recovery(
             fakes.configuration(), compute, room, mock.Mock(), ends,
-            mock.Mock(hypervisors={}), mock.Mock(), mock.Mock())
+            mock.Mock(), mock.Mock(hypervisors={}), mock.Mock(), mock.Mock())
         compute.find.return_value = mock.Mock(
             id='s', task_state='powering-off', status='ACTIVE', metadata={
                 shapes.TERMINATE_AT: '2020-01-01T00:00:00Z',

@@ -164,6 +164,43 @@ class CrashTestCase(CrashingTestCase):
                          (self.status(victim), self.status(waiting)))
         self.assertEqual(EIGHT, self.room.has(waiting))
 
+    def test_after_the_swap_its_owner_is_rebuilding_it(self) -> None:
+        victim, waiting = self.preempt(Step.END)
+        self.nova.servers[waiting]['status'] = 'BUILD'
+        self.nova.slow = True
+        self.turns(8)
+        # The build has the room, or is about to claim the room.
+        self.assertEqual(EIGHT, self.room.has(waiting))
+        self.assertEqual({}, self.room.has(victim))
+        self.assertEqual(['forceDelete'], self.actions())
+
+    def test_then_it_ends_nobody_but_whom_nova_ends_already(self) -> None:
+        victim, waiting = self.preempt(Step.END, slow=True, mode='fill')
+        self.nova.servers[victim]['OS-EXT-STS:task_state'] = 'deleting'
+        self.turns(8)
+        self.assertEqual(EIGHT, self.room.has(waiting))
+        self.assertEqual({}, self.room.has(victim))
+        self.nova.finish(victim)
+        self.nova.slow = False
+        self.runs(victim, waiting)
+
+    def test_a_victim_that_gets_no_room_again_keeps_its_notice(self) -> None:
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        with self.staying_at(Step.END):
+            self.turns(10)
+        self.nova.finish(waiting)
+        with mock.patch.object(self.engine.attempts._actor._holds,
+                               'give_back', return_value=[victim]):
+            self.turns(3)
+        self.assertEqual({}, self.engine.attempts.under_way)
+        self.assertIn('reaper:for', self.nova.servers[victim]['metadata'])
+        self.start()
+        self.turns(5)
+        self.assertEqual('ACTIVE', self.status(victim))
+        self.assertEqual(EIGHT, self.room.has(victim))
+        self.assertEqual({}, self.nova.servers[victim]['metadata'])
+
     def test_a_guest_that_was_stopped_is_started(self) -> None:
         self.conf.set_override('stop_timeout', 30, 'reaper')
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
