@@ -92,31 +92,6 @@ def place(request: model.Shape, tree: Sequence[placement.Provider],
         one.summed(gone, held.get(one.uuid)) for one in tree]), None)
 
 
-def least(request: model.Shape, tree: Sequence[placement.Provider],
-          victims: Sequence[str], held: placement.Amounts
-          ) -> tuple[str, ...] | None:
-    """Return IDs of the victims that are still needed as the host is now.
-
-    The other parameters are those of place().
-
-    :param victims: IDs of the servers under notice that are still there
-    :returns: None if all victims together do not make room enough
-    """
-    shares = {uuid: model.total({}, *(
-        one.consumers[uuid].resources for one in tree
-        if uuid in one.consumers)) for uuid in victims}
-    needed = [uuid for uuid in victims if shares[uuid]]
-    if place(request, tree, needed, held) is None:
-        return None
-    # The largest servers are spared first.
-    for uuid in sorted(needed, key=lambda one: sorted(
-            shares[one].items()), reverse=True):
-        rest = [other for other in needed if other != uuid]
-        if place(request, tree, rest, held) is not None:
-            needed = rest
-    return tuple(needed)
-
-
 class Holds:
     """Takes, swaps and releases holds.
 

@@ -423,22 +423,22 @@ class Actor:
         :returns: None if Placement would not have room enough
         """
         there = current.left
-        least = holds.least(request, tree, _ids(there), current.has)
-        if least is None or len(least) == len(there):
-            return None if least is None else there
-        kept = tuple(victim for victim in there if victim.id in least)
-        if self._accepts(current, kept):
-            return kept
-        # Placement would have room, but a filter refuses the host.
-        return self._without_needless(current, tree, request, there)
+        if holds.place(request, tree, _ids(there), current.has) is None:
+            return None
+        # The largest servers are spared first.
+        kept = self._without_needless(current, tree, request, sorted(
+            there, key=lambda victim: sorted(model.total({}, *(
+                one.consumers[victim.id].resources for one in tree
+                if victim.id in one.consumers)).items()), reverse=True))
+        return tuple(victim for victim in there if victim in kept)
 
     def _without_needless(
             self, current: Attempt, tree: Sequence[placement.Provider],
-            request: model.Shape, victims: tuple[Victim, ...]
-            ) -> tuple[Victim, ...]:
+            request: model.Shape, victims: Sequence[Victim]
+            ) -> Sequence[Victim]:
         """Leave out each victim without which the host is still accepted."""
         for victim in victims:
-            rest = tuple(other for other in victims if other is not victim)
+            rest = [other for other in victims if other is not victim]
             if holds.place(request, tree, _ids(rest), current.has
                            ) is not None and self._accepts(current, rest):
                 victims = rest
