@@ -133,7 +133,6 @@ class Attempt:
     Times are those of the monotonic clock; 0 stands for "not yet".
 
     :ivar provider: UUID of the host's resource provider
-    :ivar requests: queries for Placement, as Nova gives them, in order
     :ivar terminate_at: when the notice to the victims runs out
     :ivar held: the hold as the reaper last wrote or found the hold
     :ivar held_at: when the part of the room that is held before the swap
@@ -167,7 +166,6 @@ class Attempt:
     host: str
     provider: str
     step: Step = Step.CHECK
-    requests: tuple[str, ...] = ()
     victims: tuple[Victim, ...] = ()
     terminate_at: datetime.datetime | None = None
     held: placement.Consumer | None = None
@@ -404,8 +402,6 @@ class Attempts:
         self._observe = observe
         self.under_way: dict[str, Attempt] = {}
         self.given_up: dict[str, answers.Entry] = {}
-        # When to read each server again whose decision was not carried out.
-        self._not_begun: dict[str, float] = {}
         # The servers that give_up() is still to look at.
         self._to_look_at: Iterator[str] = iter(())
         # When the reaper last tried to give each server up.
@@ -437,18 +433,19 @@ class Attempts:
               ) -> bool:
         """Begin to carry out a decision, or undo the decision.
 
-        A decision is undone if the server, the host or a victim is not known
-        any more. The server then leaves the queue until the reaper has read
-        the server again, so that the server keeps no others waiting.
+        A decision is undone if the host or a victim is not known any more. The
+        host then is left out until the reaper has read the host again.
 
         :returns: whether an attempt has begun
         """
         current = self._attempt(waiting, decision)
         if current is None:
-            self._world.planner.undo(decision, timeutils.utcnow(True))
-            self._world.queue.discard(waiting.id)
-            self._hosts.read(decision.host or '', whole=True)
-            self._not_begun[waiting.id] = time.monotonic() + AGAIN
+            now, host = timeutils.utcnow(True), decision.host or ''
+            self._world.planner.undo(decision, now)
+            self._world.index.exclusions.withhold(
+                waiting.shape, host, now + datetime.timedelta(seconds=AGAIN),
+                True)
+            self._hosts.read(host, whole=True)
             return False
         self.under_way[waiting.id] = current
         return True
@@ -463,10 +460,8 @@ class Attempts:
         now = timeutils.utcnow(True)
         find = self._world.index.slots.find
         hypervisor = self._reader.hypervisors.get(decision.host or '')
-        answer = self._world.answer(waiting.id)
         victims = _victims(filter(None, map(find, decision.victims)))
-        if hypervisor is None or answer is None or (
-                len(victims) < len(decision.victims)):
+        if hypervisor is None or len(victims) < len(decision.victims):
             return None
         index, exclusions = self._world.index, self._world.index.exclusions
         may: list[model.Server] = []
@@ -478,7 +473,7 @@ class Attempts:
                 index, waiting, hypervisor.host, now)
         return Attempt(
             waiting, hypervisor.host, hypervisor.uuid,
-            requests=answer.requests, victims=victims,
+            victims=victims,
             freed_at=self._hosts.freed.get(hypervisor.host, 0.0),
             since=time.monotonic(), decision=decision,
             others=choose.candidates(self._world.index, waiting, decision),
@@ -570,10 +565,6 @@ class Attempts:
     def go_on(self) -> None:
         """Start the next step of each attempt whose time has come."""
         now = time.monotonic()
-        for server in [server for server, at in self._not_begun.items()
-                       if at <= now]:
-            del self._not_begun[server]
-            self._read_one(server)
         going = [current for current in self.under_way.values()
                  if not current.stalled]
         asking = sum(current.step in ASKING for current in going)
@@ -786,7 +777,9 @@ class Attempts:
             self._tell(outcome)
         self._count_ends(current.victims, now)
         if outcome.apart:
+            # No attempt begins before Nova has said what the server needs.
             self._shapes.set_apart(server)
+            self._world.queue.discard(server)
         if outcome.result is Result.ERROR:
             self._keep_failed(server)
         if server not in self._world.servers:
@@ -966,9 +959,6 @@ class Attempts:
             else:
                 self._world.index.drop_plan(server)
             self._world.put_again(server)
-        for server in self._not_begun:
-            self._world.put_again(server)
-        self._not_begun.clear()
         self.under_way.clear()
 
     # Servers are given up.

@@ -160,13 +160,13 @@ class Actor:
             held = self._holds.find(current.id, current.provider)
             if held and any(
                     held.covers(shapes.shape(request, '', {}).resources)
-                    for request in current.requests):
+                    for request in current.waiting.requests):
                 return current.at(Step.REBUILD, held=held)
             # A hold of a part of the room is in the way of the whole hold.
             self._holds.release(current.id, current.provider)
             current = current.but(held=part)
         shape = current.waiting.shape
-        for request in current.requests:
+        for request in current.waiting.requests:
             try:
                 amounts = self._placement.candidate(
                     request, current.provider,
@@ -218,7 +218,7 @@ class Actor:
         shape, offered = current.waiting.shape, None
         if shape.fill_only or shape.elsewhere or shape.spread:
             found = [self._placement.offered(request)
-                     for request in current.requests]
+                     for request in current.waiting.requests]
             if None not in found:
                 offered = frozenset().union(
                     *(uuids for uuids in found if uuids))
@@ -993,7 +993,7 @@ def _refusal(current: Attempt, answer: nova.Pending,
                        model.Reason.UNKNOWN)
     if answer.unavailable:
         raise rest.Unavailable('nova', 'verdict', answer.unavailable, 503)
-    if not shapes.are_alike(answer.requests, current.requests):
+    if not shapes.are_alike(answer.requests, current.waiting.requests):
         return Outcome(current, Result.CONFLICT, 'The server asks for '
                        'something else than others of its flavor.', apart=True)
     refused = {host: name for host in asked if (
@@ -1037,7 +1037,7 @@ def _request(current: Attempt, tree: Sequence[placement.Provider]
     """
     own, *below = tree
     classes = {name for one in below for name in one.inventory}
-    for request in current.requests:
+    for request in current.waiting.requests:
         shape = shapes.shape(request, '', {}, classes)
         if shape.fill_only:
             return None

@@ -697,4 +697,4 @@ def waiting(server: nova.NovaServer, answer: Answer,
                 else answer.reason),
         pending_timeout=pending_timeout(server.flavor, properties),
         shelved=server.shelved, failed=server.failed, asked=server.asked,
-        wait=wait(server, properties))
+        wait=wait(server, properties), requests=answer.requests)

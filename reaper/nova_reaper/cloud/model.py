@@ -412,6 +412,7 @@ class Waiting:
     :ivar preemptible: whether the flavor is preemptible: the reaper then ends
         only servers of a lower priority for the server
     :ivar created_at: since when the server waits
+    :ivar requests: queries for Placement, as Nova gives them, in order
     :ivar attempts: how many builds were asked for, the create included
     :ivar last_attempt: the time of the last attempt, None if not known
     :ivar failures: for how many attempts the server backs off
@@ -454,6 +455,7 @@ class Waiting:
     failed: bool = False
     asked: bool = True
     wait: Wait | None = None
+    requests: tuple[str, ...] = ()
 
     def is_wanted(self, wait: Wait) -> bool:
         """Return whether to build the server, by the option ``wait``."""

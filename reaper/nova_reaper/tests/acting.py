@@ -68,9 +68,9 @@ class ActingTestCase(tests.TestCase):
             id=server, shape=shapes.shape(query, '', {}),
             created_at=timeutils.utcnow(True),
             project=item.project, name=item.name, shelved=item.shelved,
-            attempts=1)
+            attempts=1, requests=(query,))
         return attempts.Attempt(
-            waiting, host, self.nova.hosts[host], requests=(query,),
+            waiting, host, self.nova.hosts[host],
             victims=tuple(attempts.Victim(
                 victim, 'v', 'owner', shapes.action(
                     self.nova.nova.server(victim), 40)) for victim in victims),

@@ -169,24 +169,21 @@ class OthersTestCase(test_engine.EngineTestCase):
         self.turns(60, 10)
         self.assertEqual('ACTIVE', self.status(good))
 
-    def test_it_is_not_known_what_one_asks_for(self) -> None:
-        self.nova.add_host('h1', 64)
+    def test_a_host_is_not_known_any_more(self) -> None:
+        for host in ('h1', 'h2'):
+            self.nova.add_host(host, 64)
         self.turns(5)
-        first = self.nova.add_server('first', 4)
-        self.nova.servers[first]['created'] = '2020-01-01T00:00:00Z'
-        other = self.nova.add_server('other', 2, project='another')
-        known = self.engine.world
-        answer = known.answer
-        with mock.patch.object(known, 'answer', lambda server: (
-                None if server == first and server in known.index.plans
-                else answer(server))):
-            self.hint(bus.Kind.WAITS, server=first)
-            self.hint(bus.Kind.WAITS, server=other)
-            self.turns(10)
-        self.assertEqual(('PENDING', 'ACTIVE'),
-                         (self.status(first), self.status(other)))
-        self.turns(10)
-        self.assertEqual('ACTIVE', self.status(first))
+        source = self.engine.source
+        for gone in source.hypervisors:
+            server = self.nova.add_server('w', 4)
+            with mock.patch.object(source, 'hypervisors', {
+                    name: one for name, one in source.hypervisors.items()
+                    if name != gone}):
+                self.hint(bus.Kind.WAITS, server=server)
+                self.turns(10)
+            self.assertEqual('ACTIVE', self.status(server))
+            self.assertNotEqual(
+                gone, self.nova.servers[server]['OS-EXT-SRV-ATTR:host'])
 
     def test_nothing_is_begun_for_one_that_is_given_up(self) -> None:
         self.nova.add_host('h1', 2)

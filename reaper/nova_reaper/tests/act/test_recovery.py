@@ -128,6 +128,18 @@ class CrashTestCase(CrashingTestCase):
     def test_after_the_end(self) -> None:
         self.runs(*self.preempt(Step.REBUILD))
 
+    def test_after_the_end_the_answer_to_the_rebuild_is_lost(self) -> None:
+        victim, waiting = self.preempt(Step.REBUILD)
+        self.nova.before.append(
+            ('rebuild', 'action', lambda: self.nova.error(503)))
+        for _ in range(60):
+            self.turns(1)
+            self.assertEqual(EIGHT, self.room.has(waiting))
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual([], [
+            record for record in self.book.store.find()
+            if record.result == 'no_room'])
+
     def test_after_the_rebuild(self) -> None:
         self.runs(*self.preempt(Step.WATCH))
 
