@@ -263,10 +263,6 @@ class Engine:
         self.world.remember(memory)
         for record in memory.rehearsals:
             self.attempts.has_rehearsed(record.server, record.at)
-        for record in (*memory.returns, *memory.stuck):
-            if record.host in self.world.views:
-                # The host was read before its server was known as protected.
-                self._hosts.read(record.host)
         self._lists.failed_before |= {
             record.server for record in memory.errors}
 
@@ -379,7 +375,6 @@ class Engine:
         :param again: whether to ask Nova's filters for the host again, though
             the host may not have changed
         """
-        view = self.source.with_protection(view)
         shown = self.attempts.drop_written(view)
         if again and self.world.index.exclusions.take_back(
                 view.host.name, lasting=True):

@@ -13,6 +13,8 @@ import dataclasses
 import datetime
 import enum
 import threading
+import time
+from typing import Any
 
 from oslo_log import log
 from oslo_utils import timeutils
@@ -197,6 +199,10 @@ class World:
             collections.defaultdict(History))
         self.misses = Misses()
         self.max_misses = 0
+        # By ID of a preemptible server: until when it is left alone, by the
+        # monotonic clock, and when it ran again after the reaper had ended it.
+        self._avoided: dict[str, float] = {}
+        self._returned_at: dict[str, datetime.datetime] = {}
         # The least amount that some server asks for, by resource class.
         self._least: dict[str, int] = {}
         # How many servers wait by state and word, as gauges show them, and
@@ -224,7 +230,7 @@ class World:
         :param wake: whether to wake the demands that the host could help even
             if the host has not changed
         """
-        name = view.host.name
+        view, name = self._known_by_now(view), view.host.name
         before = self.views.get(name)
         # A list that began while another reaper was active may have the host
         # as it was before its outline was read.
@@ -246,32 +252,55 @@ class World:
             self.queue.wake_short(self.index.take_grown())
         return changed
 
+    def _known_by_now(self, view: reader.HostView) -> reader.HostView:
+        """Return a host as it was read, with what became known since then.
+
+        The reaper asks for a trait once a server asks for the trait, and the
+        journal, or an attempt, may tell later what protects a server.
+        """
+        view, now = self._reader.with_traits(view), time.monotonic()
+        if all(server.id not in self._avoided and
+               server.id not in self._returned_at for server in view.servers):
+            return view
+        return dataclasses.replace(view, servers=tuple(
+            dataclasses.replace(
+                server, last_ended_at=self._returned_at.get(server.id),
+                locked=server.locked or now < self._avoided.get(server.id, 0))
+            for server in view.servers))
+
+    def _put_again(self, host: str) -> int | None:
+        """Put what became known of a host; return its row if it is new."""
+        before = self.views.get(host)
+        view = before and self._known_by_now(before)
+        if view is None or view == before:
+            return None
+        self.views[host] = view
+        return self.index.put(view.host, view.servers)
+
     def avoid(self, host: str, servers: Collection[str] | None,
               seconds: float) -> None:
         """Have servers of a host, None for all, left alone for seconds."""
-        view = self.views.get(host)
-        if view is None or servers is not None and not servers:
-            return
-        chosen = {server.id for server in view.servers
-                  if servers is None or server.id in servers}
-        self._reader.avoid(chosen, seconds)
-        self.views[host] = view = dataclasses.replace(view, servers=tuple(
-            dataclasses.replace(server, locked=True)
-            if server.id in chosen else server for server in view.servers))
-        self.index.put(view.host, view.servers)
+        if servers is None:
+            view = self.views.get(host)
+            servers = [server.id for server in view.servers] if view else ()
+        until = time.monotonic() + seconds
+        self._avoided.update(dict.fromkeys(servers, until))
+        self._put_again(host)
+
+    def has_returned(self, server: str, at: datetime.datetime) -> None:
+        """Protect for repeat_protection a server that runs again."""
+        self._returned_at[server] = at
+        if known := self.index.slots.find(server):
+            self._put_again(known.host)
 
     def learn(self) -> Iterator[None]:
         """Put the traits and aggregates that the reader has learnt of.
 
-        The reader asks for a trait once a server asks for the trait. Iterate
-        the result: each item puts one host.
+        Iterate the result: each item puts one host.
         """
         for name in self._reader.take_learned():
-            view = self.views.get(name)
-            known = view and self._reader.with_traits(view)
-            if known is not view and known:
-                self.views[name] = known
-                row = self.index.put(known.host, known.servers)
+            row = self._put_again(name)
+            if row is not None:
                 self.queue.host_changed(self.index, row)
                 yield
 
@@ -377,6 +406,10 @@ class World:
                     now - shapes.waits_since(server)).total_seconds())
         self._counts, self._oldest, self._least = counts, oldest, least
         self.index.exclusions.keep_only(asked)
+        kept: dict[str, Any]
+        for kept in (self._avoided, self._returned_at):
+            for uuid in kept.keys() - self._reader.preemptible.keys():
+                del kept[uuid]
         yield
         self.queue.keep_only(demands)
 
@@ -435,11 +468,9 @@ class World:
             if build.detail.get('reason') == model.Reason.BUILD_FAILED:
                 self.misses.add(build.server, miss)
         for back in memory.returns:
-            self._reader.has_returned(back.server, back.at)
-            # A view of before does not show the protection.
-            self.avoid(back.host, {back.server}, 0.0)
+            self.has_returned(back.server, back.at)
         for stuck in memory.stuck:
-            self._reader.avoid([stuck.server], (
+            self.avoid(stuck.host, (stuck.server,), (
                 stuck.at - memory.until).total_seconds() + memory.exclusion)
 
     def remember_builds(self, memory: journal.Memory, busy: Collection[str]

@@ -749,7 +749,7 @@ class Attempts:
                  current.waiting.name, current.host, outcome.result.value,
                  outcome.detail)
         if not current.for_another:
-            self._reader.avoid((server,), 0)
+            self._world.avoid(current.host, (server,), 0)
         # The next decision comes before the host is read.
         self._world.avoid(current.host, outcome.avoided,
                           self._conf.stuck_exclusion)
@@ -890,7 +890,7 @@ class Attempts:
                 'shelved' if waiting.shelved else 'pending').observe(
                     (now - waiting.created_at).total_seconds())
             if waiting.shelved:
-                self._reader.has_returned(current.id, now)
+                self._world.has_returned(current.id, now)
         elif current.ended:
             self._metrics.needless_victims.inc(current.ended)
             if self._world.missed(waiting, outcome.cause, outcome.detail):
@@ -952,7 +952,7 @@ class Attempts:
         """Leave all attempts to the reaper that acts now."""
         for server, current in self.under_way.items():
             if not current.for_another:
-                self._reader.avoid((server,), 0)
+                self._world.avoid(current.host, (server,), 0)
             if current.decision:
                 self._world.planner.undo(current.decision,
                                          timeutils.utcnow(True))

@@ -241,7 +241,8 @@ def take_snapshot(conf: cfg.ConfigOpts, services: service.Services
                                services.keystone, pool, conf)
         forms = shapes.Shapes(services.nova)
         found = lists.Lists(source, forms).read_hosts()
-        views = [view for view in found.hosts.values() if view]
+        views = [source.with_traits(view)
+                 for view in found.hosts.values() if view]
         answers = found.waiting.answers
         servers = [found.waiting.servers[uuid] for uuid in answers]
         by_shape = {answers[server.id].shape: server for server in servers}

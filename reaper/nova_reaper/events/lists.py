@@ -581,12 +581,8 @@ class Lists:
                 'No server waits, but %d that were created within the hour '
                 'found no host and are in ERROR: nova-conductor seems to run '
                 'without "use_pending_state = true".', found)
-        # Traits that only servers on the list ask for are read after the
-        # hosts.
-        return FullList(hypervisors, {
-            name: view and source.with_traits(view)
-            for name, view in hosts.items()}, listed, read_at,
-            time.monotonic() - begun, failed)
+        return FullList(hypervisors, hosts, listed, read_at,
+                        time.monotonic() - begun, failed)
 
     def _changed(self, changed: Mapping[str, nova.NovaServer],
                  views: Mapping[str, reader.HostView],

@@ -20,7 +20,6 @@ import functools
 import queue
 import threading
 import time
-from typing import Any
 from typing import TypeVar
 
 from oslo_config import cfg
@@ -92,8 +91,6 @@ class Reader:
         self.properties: Mapping[str, Mapping[str, str]] = {}
         # Servers that were read one by one while a list of all was read.
         self._meanwhile: dict[str, nova.NovaServer | None] = {}
-        self._returned_at: dict[str, datetime.datetime] = {}
-        self._avoided: dict[str, float] = {}
         # The classes that providers share with no host that is known; by the
         # UUID of a host the other providers that share with the host; and
         # what is used of these, with the time of the reading.
@@ -166,11 +163,9 @@ class Reader:
                 if newer and self._counts(newer):
                     found[server_id] = newer
             self.preemptible, self._meanwhile = found, {}
-            # Other threads write to these at the same time.
-            kept: dict[str, Any]
-            for kept in (self._returned_at, self._locked, self._avoided):
-                for uuid in kept.keys() - found.keys():
-                    del kept[uuid]
+            # Other threads write to it at the same time.
+            for uuid in self._locked.keys() - found.keys():
+                del self._locked[uuid]
         return found
 
     def has_other_marks(self) -> bool:
@@ -237,11 +232,6 @@ class Reader:
             return server
         self.preemptible.pop(uuid, None)
         return None
-
-    def has_returned(self, uuid: str, at: datetime.datetime) -> None:
-        """Protect for repeat_protection a server that runs again."""
-        with self._lock:
-            self._returned_at[uuid] = at
 
     def _counts(self, server: nova.NovaServer) -> bool:
         """Return whether a server may be ended, or was shelved for another."""
@@ -463,10 +453,8 @@ class Reader:
         :param own: the host's own provider
         :param others: the providers below, and those that share with the host
         """
-        traits, aggregates = self._having_of(hypervisor.uuid)
         return model.Host(
             name=name, inventory=own.inventory, used=own.used,
-            aggregates=aggregates, traits=traits,
             disabled=not (hypervisor.up and hypervisor.enabled),
             uuid=hypervisor.uuid, generation=generation, providers=others)
 
@@ -485,26 +473,6 @@ class Reader:
             return view
         return dataclasses.replace(view, host=dataclasses.replace(
             view.host, traits=traits, aggregates=aggregates))
-
-    def with_protection(self, view: HostView) -> HostView:
-        """Return the view with what protects its servers by now.
-
-        The journal may have told of it after the host was read.
-        """
-        now, servers = time.monotonic(), view.servers
-        with self._lock:
-            returned = {server.id: self._returned_at[server.id]
-                        for server in servers
-                        if server.id in self._returned_at}
-        avoided = {server.id for server in servers
-                   if now < self._avoided.get(server.id, 0)}
-        if not returned and not avoided:
-            return view
-        return dataclasses.replace(view, servers=tuple(
-            dataclasses.replace(
-                server, locked=server.locked or server.id in avoided,
-                last_ended_at=returned.get(server.id))
-            for server in servers))
 
     def at_once(self, call: Callable[[U], T], items: Iterable[U]
                 ) -> Iterator[T]:
@@ -579,11 +547,9 @@ class Reader:
             preemptible=self.is_preemptible(server),
             priority=shapes.priority(server.flavor, properties),
             launched_at=server.launched_at,
-            last_ended_at=self._returned_at.get(server.id),
             ends_at=self.ends_at(server),
             action=self.action(server),
-            locked=(time.monotonic() < self._avoided.get(server.id, 0) or
-                    self.locked_by_admin(server)),
+            locked=self.locked_by_admin(server),
             busy=bool(server.task_state or
                       server.status not in shapes.ENDABLE),
             generation=share.generation, providers=below,
@@ -592,11 +558,6 @@ class Reader:
     def action(self, server: nova.NovaServer) -> model.Action:
         """Return how a preemptible server is ended."""
         return shapes.action(server, self._conf.owner_shelve_max_gb)
-
-    def avoid(self, servers: Iterable[str], seconds: float) -> None:
-        """Have servers left alone for a time."""
-        for server in servers:
-            self._avoided[server] = time.monotonic() + seconds
 
     def locked_by_admin(self, server: nova.NovaServer) -> bool:
         """Return whether an administrator, not the owner, locked a server."""

@@ -933,3 +933,36 @@ class RememberingTestCase(ManyHostsTestCase,
         self.turns(10)
         self.assertEqual('PENDING', self.status(waiting))
         self.assertEqual(1, self.engine.world.history[waiting].failures)
+
+
+class LateJournalTestCase(FullHostsTestCase, test_remembering.JournalTestCase):
+    """The journal is read after all hosts, which are not read again."""
+
+    def spared(self, kind: journal.Kind, host: str, result: str) -> None:
+        """The server that would be ended first is not, by a record."""
+        self.conf.set_override('stuck_exclusion', 3600, 'reaper')
+        self.conf.set_override('repeat_protection', 3600, 'reaper')
+        first = self.victims[0]
+        self.prefer(first)
+        journal.Store(self.conf).add([journal.Record(
+            kind, first, 'owner', 's', fakes.new_id(), 'owner', host, result)])
+        self.start()
+        self.late(engine_module.JOURNAL)
+        self.pool.hang.discard(lists.FULL)
+        self.turns(30)
+        self.assertTrue(self.engine.recovered)
+        self.pool.let(engine_module.JOURNAL)
+        self.pool.hang.update(f'host {name}' for name in self.nova.hosts)
+        waiting = self.add_waiting('w', 8)
+        self.hint(bus.Kind.WAITS, server=waiting)
+        self.turns(13)
+        self.pool.let(*list(self.pool._hanging))
+        self.turns(60)
+        self.assertEqual('ACTIVE', self.status(waiting))
+        self.assertEqual('ACTIVE', self.status(first))
+
+    def test_whose_end_is_stuck(self) -> None:
+        self.spared(journal.Kind.WITHDRAWAL, 'h0', model.Result.STUCK.value)
+
+    def test_who_has_returned_and_was_moved_since(self) -> None:
+        self.spared(journal.Kind.RETURN, 'h5', model.Result.ACTIVE.value)

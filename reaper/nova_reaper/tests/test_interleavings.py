@@ -6,11 +6,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from concurrent import futures
 import contextlib
-import datetime
 import functools
 import itertools
 import sys
-import threading
 import time
 import types
 from typing import Any
@@ -522,30 +520,6 @@ class ReaderTestCase(tests.TestCase):
         self.assertEqual('SHELVED_OFFLOADED', found['x'].status)
         self.assertEqual('SHELVED_OFFLOADED',
                          self.reader.preemptible['x'].status)
-
-    def test_who_returns_waits_for_the_list(self) -> None:
-        self.nova.servers.return_value = [self.server('x')]
-        self.reader.read_preemptible()
-        now = timeutils.utcnow(True)
-        returns = threading.Thread(
-            target=self.reader.has_returned, args=('x', now))
-
-        class Kept(dict[str, datetime.datetime]):
-            """One returns when what is kept of it has been looked at."""
-
-            def keys(self) -> Any:
-                known = set(super().keys())
-                if not returns.ident:
-                    returns.start()
-                    returns.join(0.2)
-                return known
-
-        self.reader._returned_at = Kept()
-        self.reader.read_preemptible()
-        returns.join(60)
-        self.assertEqual({'x': now}, self.reader._returned_at)
-        self.reader.read_preemptible()
-        self.assertEqual({'x': now}, self.reader._returned_at)
 
     def test_another_asks_who_has_locked_a_server(self) -> None:
         self.nova.servers.return_value = [self.server('x')]

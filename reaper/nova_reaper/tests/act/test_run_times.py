@@ -448,7 +448,7 @@ class CrashTestCase(RunTimeTestCase):
         self.engine.guard.active = False
         self.turns(2)
         self.assertEqual({}, self.engine.attempts.under_way)
-        self.assertLessEqual(self.engine.source._avoided[server],
+        self.assertLessEqual(self.engine.world._avoided[server],
                              time.monotonic())
 
 
