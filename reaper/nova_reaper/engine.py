@@ -423,10 +423,8 @@ class Engine:
         due = calendar.due(self.guard.active, self.recovered, self._doubted)
         if (due == lists.FULL or lists.FULL in self.jobs) and (
                 ahead := self._ahead_of()):
-            self.jobs.start(
-                lists.FIRST_HOSTS,
-                functools.partial(self._lists.read_first, ahead),
-                functools.partial(self._take_first, self._term))
+            self._read_first(lists.FIRST_HOSTS, self._term,
+                             self._lists.read_first(ahead))
         others = [lists.FULL, lists.CHANGES]
         if not self.listed:
             others.append(lists.FIRST_HOSTS)
@@ -475,13 +473,18 @@ class Engine:
             self._memory is not None and not self._memory.begun)
         return lists.Ahead(ends, options.wait, self.world.queue.share.of)
 
-    def _take_first(self, term: int, found: lists.First) -> None:
-        """Have the first hosts and servers taken, one after another."""
-        self._read.append(self._put_first(term, found))
+    def _read_first(self, name: str, term: int,
+                    first: Iterator[lists.First]) -> None:
+        """Have the first hosts and servers read, or the next."""
+        self.jobs.start(
+            name, functools.partial(next, first, None),
+            lambda found: self._read.append(
+                self._put_first(term, first, found)))
 
-    def _put_first(self, term: int, found: lists.First) -> Iterator[None]:
+    def _put_first(self, term: int, first: Iterator[lists.First],
+                   found: lists.First | None) -> Iterator[None]:
         """Take some hosts, and the servers that may be built there."""
-        if not (found.servers or found.more):
+        if found is None:
             return
         for view in found.hosts.values():
             if self._is_late(term):
@@ -501,9 +504,7 @@ class Engine:
         for uuid, server in found.servers.items():
             self._first.add(uuid)
             self.world.put_server(server, found.answers[uuid])
-        if found.more:
-            self.jobs.start(lists.NEXT_HOSTS, self._lists.read_next,
-                            functools.partial(self._take_first, term))
+        self._read_first(lists.NEXT_HOSTS, term, first)
 
     def _is_late(self, term: int) -> bool:
         """Return whether first hosts that were read in a term are too late."""
@@ -548,7 +549,6 @@ class Engine:
         if self._ahead:
             # What was decided by some of the hosts is decided anew.
             self._ahead = self._ends_ahead = False
-            self._lists.forget_first()
             # No server is given up by what the outlines of hosts said.
             self.world.told.forget(model.NEVER)
             self.world.queue.wake_all()

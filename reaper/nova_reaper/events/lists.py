@@ -10,6 +10,7 @@ import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -34,6 +35,8 @@ from nova_reaper.events import reader
 
 LOG = log.getLogger(__name__)
 T = TypeVar('T')
+# What servers of a kind ask for, None if not known, and hosts with room.
+Offer = tuple[shapes.Answer | None, list[str]]
 # What there is to read; the names of jobs, too.
 FULL = 'full list'
 CHANGES = 'list of what has changed'
@@ -127,14 +130,12 @@ class First(HostList):
     :ivar hypervisors: all hosts, if all are read; otherwise none, and the
         hosts are some on which Placement has room
     :ivar servers: servers for which no attempt has begun
-    :ivar more: whether there are other servers to look at
     :ivar noticed: whether servers have notice
     """
 
     servers: Mapping[str, nova.NovaServer]
     answers: Mapping[str, shapes.Answer]
-    more: bool = False
-    noticed: bool = True
+    noticed: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,21 +174,14 @@ class Lists:
         # Servers that wait, and of which Nova has not said yet what they ask
         # for.
         self._unknown: dict[str, nova.NovaServer] = {}
-        # The servers for which hosts with room are still to be looked for, in
-        # order; how often that may still be done; the kinds of servers that
-        # were looked at, with what they ask for and the hosts with room; the
-        # hosts read for them; whether all hosts are known by their outlines.
-        self._in_order: collections.deque[nova.NovaServer] = (
-            collections.deque())
-        self._rounds = 0
-        self._offers: dict[str, tuple[shapes.Answer | None, list[str]]] = {}
-        self._first: dict[str, reader.HostView] = {}
-        self._outlined = False
 
-    def read_first(self, ahead: Ahead) -> First:
-        """Read the first servers that wait, and hosts for them.
+    def read_first(self, ahead: Ahead) -> Iterator[First]:
+        """Read the first servers that wait and hosts for them, and the next.
 
-        In a cloud of few hosts the list of everything does that as soon.
+        Placement names the hosts that have room. The list of everything, which
+        waits for the first item, has the servers and hosts that cannot be
+        looked at now, or within ASKING seconds of an item. In a cloud of few
+        hosts it is as soon as an item would be, and there is none.
 
         :raises: rest.RequestFailed if a list of Nova's cannot be read
         """
@@ -195,70 +189,62 @@ class Lists:
         hypervisors = source.read_hypervisors()
         source.keep_hypervisors(hypervisors)
         if len(hypervisors) <= FEW:
-            return First({}, {}, {}, {})
+            return
         source.read_properties()
-        self.forget_first()
-        self._in_order, self._rounds = collections.deque(self._sorted(
-            source.nova.servers(status='PENDING'), ahead)), ROUNDS
-        if not self._in_order:
-            return First({}, {}, {}, {})
+        waiting = collections.deque(self._sorted(
+            source.nova.servers(status='PENDING'), ahead))
+        if not waiting:
+            return
         source.read_preemptible()
         source.read_shared(hypervisors)
-        outlines = self._or_none(
-            source.outline, hypervisors, FEW) if ahead.ends else None
-        self._outlined = bool(outlines)
-        found = self.read_next()
-        return dataclasses.replace(found, hypervisors=hypervisors, hosts={
-            name: found.hosts.get(name) or outlines.get(name)
-            for name in hypervisors}) if outlines else found
-
-    def read_next(self) -> First:
-        """Read the next servers that wait, and hosts that have room for them.
-
-        Placement names the hosts. The list of everything, which waits for the
-        first of these servers, has the servers and hosts that cannot be looked
-        at now, or within ASKING seconds.
-        """
-        self._rounds -= 1
-        end = time.monotonic() + ASKING
-        source, kinds = self._reader, self._next_kinds()
-        offers = {key: self._offered(key, some) for key, some in kinds.items()
-                  if time.monotonic() < end}
-        self._offers |= offers
-        # Which resource classes hosts have is not known yet: the list of
-        # everything asks again.
-        self._shapes.forget(keys=kinds)
-        # The first host of each kind, then the second host of each kind.
-        names = list(dict.fromkeys(
-            name for names in itertools.zip_longest(*(
-                names for _, names in offers.values()))
-            for name in names if name))
-        for name in [name for name in names
-                     if name not in self._first][:FIRST]:
-            view = self._or_none(source.read_host, name) if (
-                time.monotonic() < end) else None
-            if view and view.host.inventory:
-                self._first[name] = view
-        marked = {server.metadata[shapes.FOR]
-                  for server in source.under_notice()}
-        servers: dict[str, nova.NovaServer] = {}
-        answers: dict[str, shapes.Answer] = {}
-        for key, (answer, offered) in offers.items():
-            if answer is None or not (offered or self._outlined):
-                continue
-            for server in kinds[key]:
-                if server.id not in marked and time.monotonic() < end and (
-                        self._or_none(source.has_allocation, server.id)
-                        is False):
-                    servers[server.id], answers[server.id] = server, answer
-        return First({}, {name: self._first[name] for name in names
-                          if name in self._first}, servers, answers,
-                     bool(self._in_order) and self._rounds > 0, bool(marked))
-
-    def forget_first(self) -> None:
-        """Forget the first servers, because all that wait are known."""
-        self._in_order, self._offers = collections.deque(), {}
-        self._first, self._outlined = {}, False
+        outlines = (self._or_none(source.outline, hypervisors, FEW)
+                    if ahead.ends else None) or {}
+        # The kinds of servers that were looked at, with what they ask for and
+        # the hosts with room; the hosts read for them.
+        known: dict[str, Offer] = {}
+        views: dict[str, reader.HostView] = {}
+        untold: Mapping[str, nova.Hypervisor] = hypervisors if outlines else {}
+        for left in reversed(range(ROUNDS)):
+            end = time.monotonic() + ASKING
+            kinds = self._next_kinds(waiting, known, bool(outlines))
+            # A kind without room comes again if all hosts are known by now.
+            offers = {key: known[key] if key in known and not known[key][1]
+                      else self._offered(some)
+                      for key, some in kinds.items() if time.monotonic() < end}
+            known |= offers
+            # Which resource classes hosts have is not known yet: the list of
+            # everything asks again.
+            self._shapes.forget(keys=kinds)
+            # The first host of each kind, then the second host of each kind.
+            names = list(dict.fromkeys(
+                name for names in itertools.zip_longest(*(
+                    names for _, names in offers.values()))
+                for name in names if name))
+            for name in [name for name in names if name not in views][:FIRST]:
+                view = self._or_none(source.read_host, name) if (
+                    time.monotonic() < end) else None
+                if view and view.host.inventory:
+                    views[name] = view
+            marked = {server.metadata[shapes.FOR]
+                      for server in source.under_notice()}
+            servers: dict[str, nova.NovaServer] = {}
+            answers: dict[str, shapes.Answer] = {}
+            for key, (answer, offered) in offers.items():
+                if answer is None or not (offered or outlines):
+                    continue
+                for server in kinds[key]:
+                    if server.id not in marked and time.monotonic() < end and (
+                            self._or_none(source.has_allocation, server.id)
+                            is False):
+                        servers[server.id], answers[server.id] = server, answer
+            if servers or waiting and left:
+                yield First(
+                    untold, {name: outlines.get(name) for name in untold} | {
+                        name: views[name] for name in names if name in views},
+                    servers, answers, bool(marked))
+                untold = {}
+            if not waiting:
+                return
 
     def _sorted(self, servers: Iterable[nova.NovaServer], ahead: Ahead
                 ) -> list[nova.NovaServer]:
@@ -280,31 +266,27 @@ class Lists:
                            turns[level], len(ranked), server))
         return [rank[-1] for rank in sorted(ranked)]
 
-    def _next_kinds(self) -> dict[str, list[nova.NovaServer]]:
+    def _next_kinds(self, waiting: collections.deque[nova.NovaServer],
+                    known: Mapping[str, Offer], outlined: bool
+                    ) -> dict[str, list[nova.NovaServer]]:
         """Take the next servers by kind.
 
         Kinds that have no room are left out unless all hosts are known.
         """
         kinds: dict[str, list[nova.NovaServer]] = {}
-        # Another thread may have the first servers forgotten.
-        waiting, taken = self._in_order, 0
+        taken = 0
         while waiting and taken < FIRST:
             key = self._shapes.key(waiting[0])
             if key not in kinds and len(kinds) == AT_ONCE:
                 break
             server = waiting.popleft()
-            if self._outlined or self._offers.get(key, (None, [key]))[1]:
+            if outlined or known.get(key, (None, [key]))[1]:
                 kinds.setdefault(key, []).append(server)
                 taken += 1
         return kinds
 
-    def _offered(self, key: str, servers: Sequence[nova.NovaServer]
-                 ) -> tuple[shapes.Answer | None, list[str]]:
+    def _offered(self, servers: Sequence[nova.NovaServer]) -> Offer:
         """Return what a kind of servers asks for, and hosts with room."""
-        known = self._offers.get(key)
-        if known and not known[1]:
-            # The kind comes again because all hosts are known by now.
-            return known
         for server in servers[:TRIES]:
             answer = self._or_none(self._first_answer, server)
             if answer:
