@@ -428,7 +428,7 @@ class Actor:
         # The largest servers are spared first.
         kept = self._without_needless(current, tree, request, sorted(
             there, key=lambda victim: sorted(model.total({}, *(
-                one.consumers[victim.id].resources for one in tree
+                one.consumers[victim.id] for one in tree
                 if victim.id in one.consumers)).items()), reverse=True))
         return tuple(victim for victim in there if victim in kept)
 

@@ -24,7 +24,7 @@ ANCHOR = '_NOVA_REAPER_HOST'
 # As many candidates as the scheduler asks for, by default.
 MOST = 1000
 
-# Resource class and amount by the provider's UUID.
+# Resource class and amount by the provider's UUID, or the consumer's ID.
 Amounts = Mapping[str, Mapping[str, int]]
 
 
@@ -61,19 +61,11 @@ class Consumer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Share:
-    """What one consumer has of one provider."""
-
-    resources: Mapping[str, int]
-    generation: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Provider:
     """A provider: what it has, and who has what of it.
 
-    :ivar consumers: by their IDs; of a provider that shares some, and as ''
-        all others together
+    :ivar consumers: what each has, by its ID; of a provider that shares some,
+        and as '' all others together
     :ivar shared: whether the provider shares with hosts
     :ivar aggregates: the aggregates of a provider that shares
     """
@@ -81,7 +73,7 @@ class Provider:
     uuid: str
     generation: int
     inventory: Mapping[str, model.Inventory]
-    consumers: Mapping[str, Share]
+    consumers: Amounts
     traits: frozenset[str] = frozenset()
     shared: bool = False
     aggregates: frozenset[str] = frozenset()
@@ -96,7 +88,7 @@ class Provider:
         used = collections.Counter[str]()
         for consumer, share in self.consumers.items():
             if consumer not in gone:
-                used.update(share.resources)
+                used.update(share)
         used.subtract(freed or {})
         return model.Provider(self.uuid, self.inventory, dict(used),
                               self.traits, self.shared, self.aggregates)
@@ -151,9 +143,8 @@ class Placement:
         allocations = self._part(uuid, 'allocations')
         return Provider(
             uuid, allocations['resource_provider_generation'], inventory,
-            {consumer: Share(item['resources'],
-                             item.get('consumer_generation'))
-             for consumer, item in allocations['allocations'].items()})
+            {consumer: item['resources'] for consumer, item
+             in allocations['allocations'].items()})
 
     def used(self, uuid: str) -> dict[str, int]:
         """Ask what all consumers of a provider have together.
@@ -168,14 +159,14 @@ class Placement:
     def _shared(self, uuid: str, consumers: Iterable[str] = ()) -> Provider:
         """Read a provider that shares, with the shares of some consumers."""
         usages = self._part(uuid, 'usages')
-        shares = {consumer: Share(resources, None) for consumer in consumers
-                  if (resources := self.consumer(consumer).amounts.get(uuid))}
+        shares = {consumer: share for consumer in consumers
+                  if (share := self.consumer(consumer).amounts.get(uuid))}
         rest = collections.Counter[str](usages['usages'])
         for share in shares.values():
-            rest.subtract(share.resources)
+            rest.subtract(share)
         return Provider(
             uuid, usages['resource_provider_generation'],
-            self._inventory(uuid), {**shares, '': Share(dict(rest), None)},
+            self._inventory(uuid), {**shares, '': dict(rest)},
             self.traits(uuid), True, self._aggregates(uuid))
 
     def tree(self, uuid: str, consumers: Collection[str] = ()

@@ -250,8 +250,6 @@ class Server:
         leaves the server alone for a time
     :ivar busy: whether the server has a task, or a status in which it cannot
         be ended; such a server is never ended
-    :ivar generation: the generation of the consumer in Placement, None if not
-        known
     """
 
     id: str
@@ -269,7 +267,6 @@ class Server:
     action: Action = Action.DELETE
     locked: bool = False
     busy: bool = False
-    generation: int | None = None
     devices: Mapping[str, int] = dataclasses.field(default_factory=dict)
     providers: Mapping[str, Mapping[str, int]] = dataclasses.field(
         default_factory=dict)

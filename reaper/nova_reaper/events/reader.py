@@ -382,7 +382,7 @@ class Reader:
                      if uuid in self.preemptible]
         servers = tuple(
             self._server(server, name, share, {
-                one.uuid: one.consumers[server.id].resources
+                one.uuid: one.consumers[server.id]
                 for one in below if server.id in one.consumers}, sharing)
             for server, share in there if server.host == name)
         host = self._host(
@@ -437,9 +437,9 @@ class Reader:
                     read_at: float) -> HostView:
         """Return a host of which Placement has said the capacity."""
         sharing = self.sharing.get(hypervisor.uuid, ())
-        there = tuple(self._server(server, name, placement.Share({
+        there = tuple(self._server(server, name, {
             key: amount for key, amount in shapes.resources(server).items()
-            if key in own.inventory}, None), {}, sharing)
+            if key in own.inventory}, {}, sharing)
             for server in servers)
         return HostView(
             self._host(name, hypervisor, own, tuple(sharing)), there,
@@ -529,19 +529,19 @@ class Reader:
         return found, frozenset(failed)
 
     def _server(self, server: nova.NovaServer, host: str,
-                share: placement.Share,
+                share: Mapping[str, int],
                 below: Mapping[str, Mapping[str, int]],
                 sharing: Sequence[model.Provider]) -> model.Server:
         properties = self.properties.get(server.project, {})
         if not below and (scarce := {
                 name: amount for name, amount
                 in shapes.scarce(server.flavor).items()
-                if name not in share.resources}):
+                if name not in share}):
             below = {model.UNKNOWN: scarce}
         if sharing:
-            below = _with_shares(server, share.resources, below, sharing)
+            below = _with_shares(server, share, below, sharing)
         return model.Server(
-            id=server.id, host=host, resources=share.resources,
+            id=server.id, host=host, resources=share,
             project=server.project, user=server.user, name=server.name,
             flavor=server.flavor.name,
             preemptible=self.is_preemptible(server),
@@ -552,8 +552,7 @@ class Reader:
             locked=self.locked_by_admin(server),
             busy=bool(server.task_state or
                       server.status not in shapes.ENDABLE),
-            generation=share.generation, providers=below,
-            devices=shapes.devices(server.flavor))
+            providers=below, devices=shapes.devices(server.flavor))
 
     def action(self, server: nova.NovaServer) -> model.Action:
         """Return how a preemptible server is ended."""
