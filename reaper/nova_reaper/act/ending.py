@@ -131,7 +131,8 @@ class Victims:
             if isinstance(error, rest.Unavailable):
                 # Nova may have written the notice all the same.
                 told.append(dataclasses.replace(victim, stage=Stage.NOTICED))
-            self.withdraw(told, waiting, 'not all could be told')
+            self.withdraw(told, waiting, 'not all could be told',
+                          project=current.waiting.project)
             if error.status == 403:
                 # The owner has as many items of metadata as Nova allows.
                 raise NotTold(victims[len(told)].id, error.message) from error
@@ -152,13 +153,15 @@ class Victims:
 
     def withdraw(self, victims: Sequence[Victim], waiting: str,
                  why: str, result: str = '',
-                 cause: model.Cause | None = None) -> None:
+                 cause: model.Cause | None = None, project: str = ''
+                 ) -> None:
         """Withdraw notices; withdrawals that fail are tried again later.
 
         :param waiting: ID of the server that the notices were given for; a
             notice that another reaper has given since stays
         :param result: how the attempt ended, '' if it goes on
         :param cause: of the notices, None if the cause is not known
+        :param project: of the server "waiting", '' if it is not known
         """
         for victim in victims:
             if victim.stage in (Stage.CHOSEN, Stage.ENDED):
@@ -201,7 +204,7 @@ class Victims:
                 server is None or shapes.is_leaving(server, victim.action))
             self._book.write(Record(
                 Kind.WITHDRAWAL, victim.id, victim.project, victim.name,
-                waiting, host=server.host if server else '',
+                waiting, project, server.host if server else '',
                 result=model.Result.STUCK.value if ending else result,
                 detail={'action': victim.action.value, 'why': why,
                         'ending': ending, 'cause': cause}))

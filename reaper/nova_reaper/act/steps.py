@@ -541,7 +541,8 @@ class Actor:
         if len(kept) < len(there):
             self._victims.withdraw(
                 [victim for victim in there if victim not in kept],
-                current.id, 'there is room without its end')
+                current.id, 'there is room without its end',
+                project=current.waiting.project)
             # The attempt forgets the spared victims before the next request
             # can fail: without notice they are not to be ended.
             return current.later(0.0, victims=kept)
@@ -630,7 +631,8 @@ class Actor:
         if not taken:
             return None
         self._victims.withdraw(others, current.id,
-                               'there is room without its end')
+                               'there is room without its end',
+                               project=current.waiting.project)
         return current.at(Step.END, victims=tuple(taken),
                           held=has if has.is_hold else None, swapped=True)
 
@@ -750,7 +752,8 @@ class Actor:
             # Whether the room is held is not known yet.
             return current.but(elsewhere=there, wake_at=there.wake_at)
         self._victims.withdraw(current.left, current.id,
-                               'there is room without its end')
+                               'there is room without its end',
+                               project=current.waiting.project)
         return there
 
     def _not_begun(self, current: Attempt) -> Outcome | None:
@@ -971,7 +974,7 @@ class Actor:
             # The hold may have moved there.
             self._holds.release(current.id, current.elsewhere.provider)
         self._victims.withdraw(left, current.id, why, result.value,
-                               current.cause)
+                               current.cause, current.waiting.project)
         return Outcome(current, result, _sentence(why), reason, avoid=avoid)
 
 

@@ -17,6 +17,7 @@ from nova_reaper.clients import rest
 from nova_reaper.cloud import model
 from nova_reaper.decide import choose
 from nova_reaper.events import bus
+from nova_reaper.report import journal
 from nova_reaper.tests import fakes
 from nova_reaper.tests import test_engine
 
@@ -302,6 +303,17 @@ class GraceTestCase(test_engine.EngineTestCase):
         self.test_its_owner_lets_it_wait_no_more()
         self.assertEqual({}, planner.to_end)
         self.assertEqual([before], list(planner.ends))
+
+    def test_what_is_told_of_a_withdrawal_names_the_project(self) -> None:
+        told: list[journal.Record] = []
+        self.nova.servers[self.waiting]['metadata']['reaper:wait'] = 'false'
+        self.hint(bus.Kind.WAITS, server=self.waiting)
+        with mock.patch.object(self.book, '_tell', told.append):
+            self.unwanted()
+        self.assertEqual([('withdrawal', self.victim, True, 'owner')], [
+            tuple(record.to_dict(True)[key] for key in (
+                'kind', 'server', 'for_own_project', 'for_project_id'))
+            for record in told])
 
     def test_its_operator_lets_it_wait_no_more(self) -> None:
         keystone: mock.Mock = self.services.keystone  # type: ignore
