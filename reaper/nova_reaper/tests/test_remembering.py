@@ -221,7 +221,7 @@ class KilledTestCase(JournalTestCase):
         self.assertEqual([('withdrawal', victim, '')],
                          self.said(Kind.WITHDRAWAL, Kind.END))
 
-    def unmarked(self, step: Step) -> str:
+    def unmarked(self, step: Step, result: str = '') -> str:
         """The flavor loses its mark while no reaper runs."""
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         self.nova.add_server('w', 8)
@@ -233,7 +233,7 @@ class KilledTestCase(JournalTestCase):
         self.assertEqual('ACTIVE', self.status(victim))
         self.assertEqual({}, self.nova.servers[victim]['metadata'])
         self.assertEqual(test_recovery.EIGHT, self.room.has(victim))
-        self.assertEqual([('withdrawal', victim, '')],
+        self.assertEqual([('withdrawal', victim, result)],
                          self.said(Kind.WITHDRAWAL, Kind.END))
         self.assertEqual(set(), self.engine._recovery._noticed)
         return victim
@@ -242,7 +242,7 @@ class KilledTestCase(JournalTestCase):
         self.unmarked(Step.GRACE)
 
     def test_the_mark_is_gone_after_the_swap(self) -> None:
-        self.unmarked(Step.END)
+        self.unmarked(Step.END, 'withdrawn')
 
     def test_the_mark_is_gone_after_the_stop(self) -> None:
         self.conf.set_override('stop_timeout', 30, 'reaper')
