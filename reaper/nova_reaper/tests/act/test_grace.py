@@ -170,7 +170,8 @@ class GraceTestCase(test_engine.EngineTestCase):
         held: list[dict[str, int]] = []
         with mock.patch.object(
                 self.engine.attempts._actor._victims, 'withdraw',
-                lambda *_: held.append(self.room.has(self.waiting))):
+                lambda *_, **options: held.append(
+                    self.room.has(self.waiting))):
             self.nova.finish(self.other)
             self.changed('h2')
             self.turns(20)
