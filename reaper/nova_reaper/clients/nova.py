@@ -34,7 +34,7 @@ LOG = log.getLogger(__name__)
 NEWEST = '2.107'
 # From 2.88 on Nova asks each nova-compute for the uptime of its host.
 HYPERVISORS = '2.87'
-# How many tokens of projects are kept: those that were used last.
+# How many tokens of projects are kept: the newest.
 KEPT = 500
 # Seconds after which Keystone is asked again for a token that it refused.
 AGAIN = 300.0
