@@ -102,9 +102,9 @@ hour. 0 is no limit. A reaper that starts reads the count from the journal.
     _count('max_ends_per_hour', default=100, min=0, help="""
 The most preemptible servers of all projects together that the reaper ends
 within an hour. The option bounds what a wrong configuration or a flood of
-servers can cost until somebody looks. A server counts as soon as it has
-notice, and for as long as its host may still end it. 0 is no limit. A server
-that needs more victims than this waits for free room.
+servers can cost until somebody looks. A server counts from its notice on, and
+for an hour after its end, or after its end was given up because it hangs. 0 is
+no limit. A server that needs more victims than this waits for free room.
 """),
     _seconds('repeat_protection', min=0, help="""
 Seconds after its return for which the reaper does not end a server again that

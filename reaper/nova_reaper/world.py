@@ -268,14 +268,18 @@ class World:
                 locked=server.locked or now < self._avoided.get(server.id, 0))
             for server in view.servers))
 
-    def _put_again(self, host: str) -> int | None:
-        """Put what became known of a host; return its row if it is new."""
+    def _put_again(self, host: str) -> bool:
+        """Put what became known of a host; return whether there is any."""
         before = self.views.get(host)
         view = before and self._known_by_now(before)
-        if view is None or view == before:
-            return None
+        if before is None or view is None or view == before:
+            return False
         self.views[host] = view
-        return self.index.put(view.host, view.servers)
+        row = self.index.put(view.host, view.servers)
+        if view.host != before.host:
+            # The host may have a trait now for which a demand sleeps.
+            self.queue.host_changed(self.index, row)
+        return True
 
     def avoid(self, host: str, servers: Collection[str] | None,
               seconds: float) -> None:
@@ -299,9 +303,7 @@ class World:
         Iterate the result: each item puts one host.
         """
         for name in self._reader.take_learned():
-            row = self._put_again(name)
-            if row is not None:
-                self.queue.host_changed(self.index, row)
+            if self._put_again(name):
                 yield
 
     def remove_host(self, name: str) -> None:

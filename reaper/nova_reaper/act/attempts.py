@@ -777,9 +777,7 @@ class Attempts:
             self._tell(outcome)
         self._count_ends(current.victims, now)
         if outcome.apart:
-            # No attempt begins before Nova has said what the server needs.
             self._shapes.set_apart(server)
-            self._world.queue.discard(server)
         if outcome.result is Result.ERROR:
             self._keep_failed(server)
         if server not in self._world.servers:
@@ -816,6 +814,10 @@ class Attempts:
             history[server].came_to_nothing(
                 outcome.cause, outcome.reason, outcome.attempt.host, now,
                 self._conf.retry_interval)
+        if outcome.apart:
+            # Nova is to say first what the server needs.
+            history[server].paused_until = now + datetime.timedelta(
+                seconds=AGAIN)
         if outcome.attempt.sent:
             history[server].asked(now)
         self._world.put_again(server)

@@ -407,10 +407,9 @@ class Recovery:
             current = self._attempt(
                 server, item, consumer, Step.END,
                 [one for one in taken if one.host == host], needless)
+            self._changed.add(host)
             stop = current and self._actor.lost(current)
-            if isinstance(stop, Outcome):
-                self._changed.add(host)
-            elif current:
+            if current and not isinstance(stop, Outcome):
                 LOG.info('Room of other servers is held for %s: their end '
                          'goes on.', server)
                 going = current

@@ -798,13 +798,13 @@ class Actor:
         has = self._placement.consumer(current.id)
         if current.provider not in has.amounts:
             return self._undo(current, 'the hold is gone', Result.GONE)
-        # The owner's own build may have the room, or be about to take it.
-        server = self._nova.find(current.id) if has.is_hold else None
-        if server and server.waits:
-            return self._not_begun(current)
-        if not has.is_hold or server and (
-                server.task_state or server.status != 'ERROR'):
+        if not self._holds.is_one(has):
             return None
+        server = self._nova.find(current.id)
+        # The owner's own build may be about to take the room.
+        if server and (server.waits or server.task_state or
+                       server.status != 'ERROR'):
+            return self._not_begun(current)
         return self._undo(current, 'the server waits no more', Result.GONE)
 
     def _verdict(self, current: Attempt, server: nova.NovaServer

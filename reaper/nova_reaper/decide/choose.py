@@ -858,14 +858,9 @@ class Planner:
                     self._options.max_ends_per_hour)
 
     def _forget_old(self, now: datetime.datetime) -> None:
-        """Forget the ends that count no more, an hour after them.
-
-        A server that is stuck counts for as long as its host may end it.
-        """
+        """Forget the ends that count no more, an hour after them."""
         while self.ends and self.ends[0].time <= now - _HOUR:
-            end = self.ends.popleft()
-            if end.stuck:
-                self.ends.append(dataclasses.replace(end, time=now))
+            self.ends.popleft()
 
     def _left(self, now: datetime.datetime) -> int:
         """Return how many servers of all projects may still be ended."""

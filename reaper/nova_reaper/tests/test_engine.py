@@ -764,6 +764,21 @@ class PreemptTestCase(EngineTestCase):
         super().setUp()
         self.nova.add_host('h1', 8)
 
+    def test_a_trait_is_learnt_of_as_a_server_is_left_alone(self) -> None:
+        alone = self.nova.add_server('s', 1, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 4)
+        self.nova.asks_also = '&required=CUSTOM_X'
+        self.room.client.request('PUT', '/traits/CUSTOM_X')
+        self.turns(10)
+        self.assertEqual('PENDING', self.status(waiting))
+        self.room.set_traits(self.nova.hosts['h1'], 'CUSTOM_X')
+        self.engine.source.read_having(['CUSTOM_X'], again=True)
+        with self.engine.lock:
+            self.engine.world.avoid('h1', (alone,), 5.0)
+            list(self.engine.world.learn())
+        self.turns(5)
+        self.assertEqual('ACTIVE', self.status(waiting))
+
     def test_one_goes_and_one_runs(self) -> None:
         victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
         waiting = self.nova.add_server('w', 8)

@@ -467,6 +467,24 @@ class RememberedTestCase(JournalTestCase):
         self.assertEqual([(stuck, False)], [
             (end.server, end.stuck) for end in self.engine.world.planner.ends])
 
+    def test_an_end_that_nova_refused_counts_for_an_hour(self) -> None:
+        self.conf.set_override('max_ends_per_hour', 1, 'reaper')
+        self.conf.set_override('end_timeout', 30, 'reaper')
+        self.conf.set_override('stuck_exclusion', 1000000, 'reaper')
+        victim = self.nova.add_server('s', 8, 'h1', preemptible=True)
+        waiting = self.nova.add_server('w', 8)
+        self.nova.before += 500 * [
+            ('forceDelete', victim, lambda: self.nova.error(500))]
+        self.turns(40, 5)
+        self.nova.before.clear()
+        self.nova.add_host('h2', 8)
+        other = self.nova.add_server('s', 8, 'h2', preemptible=True)
+        self.turns(20, 61)
+        self.assertEqual('ACTIVE', self.status(other))
+        self.turns(80, 61)
+        self.assertEqual(('ACTIVE', 'ACTIVE', None), tuple(map(
+            self.status, (waiting, victim, other))))
+
     def lives_on(self, exclusion: int) -> str:
         """A server whose end was stuck, and that its host starts again."""
         self.conf.set_override('end_timeout', 60, 'reaper')

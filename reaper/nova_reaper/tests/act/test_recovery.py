@@ -186,6 +186,19 @@ class CrashTestCase(CrashingTestCase):
         self.assertEqual({}, self.room.has(victim))
         self.assertEqual(['forceDelete'], self.actions())
 
+    def test_then_it_ends_nobody_for_the_build_of_the_owner(self) -> None:
+        for mode in ('observe', 'fill'):
+            victim, waiting = self.preempt(Step.END, mode=mode)
+            self.nova.servers[waiting]['status'] = 'BUILD'
+            self.turns(8)
+            self.assertEqual('ACTIVE', self.status(victim))
+            self.assertEqual(EIGHT, self.room.has(victim))
+            self.assertEqual({}, self.room.has(waiting))
+            self.nova.finish(victim)
+            self.nova.finish(waiting)
+            self.conf.set_override('mode', 'preempt', 'reaper')
+            self.start()
+
     def test_then_it_ends_nobody_but_whom_nova_ends_already(self) -> None:
         victim, waiting = self.preempt(Step.END, slow=True, mode='fill')
         self.nova.servers[victim]['OS-EXT-STS:task_state'] = 'deleting'

@@ -476,18 +476,6 @@ class PlannerTestCase(tests.TestCase):
         self.assertEqual({}, planner.to_end)
         self.assertEqual([before], list(planner.ends))
 
-    def test_an_end_that_is_stuck_counts_on(self) -> None:
-        options = dataclasses.replace(OPTIONS, max_ends_per_hour=2)
-        planner = self.planner(self.world(1), waits('w1'), options=options)
-        planner.ends.extend((
-            choose.End('s7', 'p', NOW - seconds(4000), stuck=True),
-            choose.End('s8', 'p', NOW - seconds(3700)),
-            choose.End('s9', 'p', NOW - seconds(60))))
-        self.assertEqual('wait', self.all(planner)[0][1])
-        planner.drop_stuck({'s7'})
-        planner.queue.wake_protected()
-        self.assertEqual('preempt', self.all(planner)[0][1])
-
     def test_ends_that_others_made_count(self) -> None:
         options = dataclasses.replace(OPTIONS, max_ends_per_project_hour=1)
         planner = self.planner(self.world(1), waits('w1'), options=options)
