@@ -299,7 +299,7 @@ class Bench:
             for name in self.hosts}, properties={}, preemptible={})
         source.take_learned.return_value = []
         # A mock would keep each call, and grow with each event.
-        source.with_protection = lambda view: view
+        source.with_traits = lambda view: view
         source.shelved.return_value = []
         forms = self.forms = shapes.Shapes(mock.Mock())
         self.waiting = {server.id: server for server in (
