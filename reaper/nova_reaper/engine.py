@@ -405,9 +405,7 @@ class Engine:
             self._forget(server)
 
     def _forget(self, server: str) -> None:
-        decision = self.observed.pop(server, None)
-        if decision:
-            self.world.planner.undo(decision, timeutils.utcnow(True))
+        self._undo_observed(server)
         self.world.discard(server)
 
     # Lists.
@@ -587,9 +585,8 @@ class Engine:
         if whole or anew:
             self.world.ask_again(filters=anew)
         self._calendar.read_at = found.read_at
-        for decision in list(self.observed.values()) if whole else ():
-            self.world.planner.undo(decision, timeutils.utcnow(True))
-            self.observed.pop(decision.server, None)
+        for server in list(self.observed) if whole else ():
+            self._undo_observed(server)
             yield
         yield from self._take_waiting(found.waiting)
         if whole:
@@ -663,11 +660,15 @@ class Engine:
             self._undo_observed()
             self.world.use(options, self.attempts.under_way.keys())
 
-    def _undo_observed(self) -> None:
-        """Undo the decisions of the mode "observe", to make them anew."""
-        for decision in self.observed.values():
-            self.world.planner.undo(decision, timeutils.utcnow(True))
-        self.observed.clear()
+    def _undo_observed(self, *servers: str) -> None:
+        """Undo decisions of the mode "observe", to make the decisions anew.
+
+        :param servers: the IDs of the servers that wait; by default of all
+        """
+        for server in servers or list(self.observed):
+            decision = self.observed.pop(server, None)
+            if decision:
+                self.world.planner.undo(decision, timeutils.utcnow(True))
 
     def _plan(self) -> None:
         group = self._conf.reaper

@@ -269,10 +269,15 @@ class World:
             for server in view.servers))
 
     def _put_again(self, host: str) -> bool:
-        """Put what became known of a host; return whether there is any."""
+        """Have the index count what became known of a host since it was read.
+
+        :returns: whether anything became known
+        """
         before = self.views.get(host)
-        view = before and self._known_by_now(before)
-        if before is None or view is None or view == before:
+        if before is None:
+            return False
+        view = self._known_by_now(before)
+        if view == before:
             return False
         self.views[host] = view
         row = self.index.put(view.host, view.servers)

@@ -444,7 +444,7 @@ class Attempts:
             self._world.planner.undo(decision, now)
             self._world.index.exclusions.withhold(
                 waiting.shape, host, now + datetime.timedelta(seconds=AGAIN),
-                True)
+                ends=True)
             self._hosts.read(host, whole=True)
             return False
         self.under_way[waiting.id] = current
@@ -753,7 +753,6 @@ class Attempts:
         # The next decision comes before the host is read.
         self._world.avoid(current.host, outcome.avoided,
                           self._conf.stuck_exclusion)
-        ends = outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT)
         # The victims that did end are counted below.
         self._world.planner.drop_ends(server)
         if not current.for_another:
@@ -764,7 +763,7 @@ class Attempts:
             self._book.write(record_of(
                 current, outcome.result.value, outcome.detail, missed=missed,
                 reason=outcome.reason, failed=outcome.cause in world.OWN))
-        if ends:
+        if outcome.result in (Result.ACTIVE, Result.GONE, Result.TIMEOUT):
             # The plan counts until the host has been read again.
             self._world.discard(server, planned=True)
         else:

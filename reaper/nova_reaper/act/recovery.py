@@ -399,8 +399,11 @@ class Recovery:
                       ) -> Attempt | None:
         """Go on with the ends of servers whose room was taken, or undo them.
 
-        :param consumer: what the server that the others end for has
-        :param needless: why they are not to end in any case
+        :param server: ID of the server for which the room was taken
+        :param item: that server, None if it was deleted
+        :param consumer: the allocation of that server
+        :param taken: the servers whose room was taken
+        :param needless: why none of these servers is to end, '' if they may
         """
         going = None
         for host in sorted({one.host for one in taken if self._provider(one)}):
@@ -488,11 +491,15 @@ class Recovery:
         hypervisor = self._reader.hypervisors.get(host)
         if hypervisor is None:
             return None
-        waiting = self._waiting(server) or (model.Waiting(
-            server, model.Shape.of(shapes.resources(item)),
-            shapes.waits_since(item), item.project, item.user, item.name)
-            if item else model.Waiting(
-                server, model.Shape(()), timeutils.utcnow(True)))
+        waiting = self._waiting(server)
+        if waiting is None and item:
+            waiting = model.Waiting(
+                server, model.Shape.of(shapes.resources(item)),
+                shapes.waits_since(item), item.project, item.user, item.name)
+        elif waiting is None:
+            # The server was deleted.
+            waiting = model.Waiting(
+                server, model.Shape(()), timeutils.utcnow(True))
         held = consumer if hypervisor.uuid in consumer.amounts else None
         return Attempt(
             waiting, host, hypervisor.uuid, step,

@@ -490,8 +490,9 @@ class Planner:
 
     :ivar ends: the ends that count against the hourly caps, in the order of
         their times
-    :ivar to_end: of the servers that are still to end for another, or of
-        themselves, the projects by their IDs; by the ID of the other
+    :ivar to_end: the servers that are still to end, as a mapping from their
+        IDs to their projects; by the ID of the server for which they end, or
+        by its own ID for a server that ends for no other
     """
 
     def __init__(self, index: index_module.Index, queue: queue_module.Queue,

@@ -35,7 +35,8 @@ from nova_reaper.events import reader
 
 LOG = log.getLogger(__name__)
 T = TypeVar('T')
-# What servers of a kind ask for, None if not known, and hosts with room.
+# What Nova says that servers of a kind ask for, None if Nova does not say it,
+# and the names of hosts that have room for such a server.
 Offer = tuple[shapes.Answer | None, list[str]]
 # What there is to read; the names of jobs, too.
 FULL = 'full list'
@@ -181,7 +182,7 @@ class Lists:
         Placement names the hosts that have room. The list of everything, which
         waits for the first item, has the servers and hosts that cannot be
         looked at now, or within ASKING seconds of an item. In a cloud of few
-        hosts it is as soon as an item would be, and there is none.
+        hosts that list is read as soon as an item would be: there is no item.
 
         :raises: rest.RequestFailed if a list of Nova's cannot be read
         """
@@ -199,10 +200,11 @@ class Lists:
         source.read_shared(hypervisors)
         outlines = (self._or_none(source.outline, hypervisors, FEW)
                     if ahead.ends else None) or {}
-        # The kinds of servers that were looked at, with what they ask for and
-        # the hosts with room; the hosts read for them.
+        # By the kind of the servers that were looked at.
         known: dict[str, Offer] = {}
+        # The hosts that were read for these servers, by name.
         views: dict[str, reader.HostView] = {}
+        # All hosts, until the first item has told of them.
         untold: Mapping[str, nova.Hypervisor] = hypervisors if outlines else {}
         for left in reversed(range(ROUNDS)):
             end = time.monotonic() + ASKING

@@ -163,7 +163,7 @@ class Reader:
                 if newer and self._counts(newer):
                     found[server_id] = newer
             self.preemptible, self._meanwhile = found, {}
-            # Other threads write to it at the same time.
+            # Other threads note locks at the same time.
             for uuid in self._locked.keys() - found.keys():
                 del self._locked[uuid]
         return found

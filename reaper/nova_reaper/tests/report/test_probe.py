@@ -81,7 +81,8 @@ class ProbeTestCase(test_engine.EngineTestCase):
             index.plans, {name: index.free[index.classes[name]].tolist()
                           for name in ('VCPU', 'MEMORY_MB')},
             [server.id for server in index.slots.servers if server],
-            index.slots.endable.tolist(), dict(known.planner.to_end),
+            index.slots.endable.tolist(), list(known.planner.ends),
+            dict(known.planner.to_end),
             list(known.servers),
             [item.id for item in known.queue.in_order()], said,
             self.engine.observed))
