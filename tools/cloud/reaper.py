@@ -105,8 +105,10 @@ def configure(cloud, group='reaper', /, **options):
     # "DEFAULT" is a section like others, and gives no other its options.
     parser.default_section = ''
     parser.read(path)
-    parser[group] = {**(parser[group] if group in parser else {}), **{
-        name: str(value) for name, value in options.items()}}
+    if not parser.has_section(group):
+        parser.add_section(group)
+    parser[group].update({
+        name: str(value) for name, value in options.items()})
     with path.open('w') as file:
         parser.write(file)
 

@@ -58,6 +58,14 @@ class ReaperTestCase(base.CrashTestCase):
         except (exceptions.ConnectFailure, exceptions.HttpError):
             return None
 
+    def hindrance(self, server, url=''):
+        """Return the reaper's hindrance of a server, None if there is none.
+
+        :param url: of another reaper
+        """
+        found = self.ask('%s/v1/pending/%s' % (url, server))
+        return found and found['pending']['hindrance']
+
     # Servers.
 
     def create(self, name, **extra_specs):

@@ -3,7 +3,6 @@
 """What owners and operators ask of nova-reaper later, and again and again."""
 
 import contextlib
-import functools
 import json
 import os
 import secrets
@@ -15,7 +14,7 @@ from tools.cloud import reaper
 from tools.cloud import settings
 from tools.crash import reaping
 
-# The version of a client that asks for none.
+# The microversion of a client that names no microversion.
 _OLDEST = '2.1'
 
 
@@ -23,7 +22,7 @@ class OwnersTestCase(reaping.ReaperTestCase):
     """Owners who do not wait, and owners who do not wait quietly."""
 
     def create_by_old_client(self, flavor):
-        """Return the ID of a server that a client without versions wants."""
+        """Return the ID of a server that a client at 2.1 asks for."""
         server = self.cloud.nova('POST', '/servers', {'server': {
             'name': 'forgotten', 'imageRef': self.cloud.image,
             'flavorRef': flavor}}, version=_OLDEST).json()['server']['id']
@@ -52,17 +51,14 @@ class OwnersTestCase(reaping.ReaperTestCase):
         # There is room for two servers now.
         self.lands(asks)
         for server in forgotten:
-            self.cloud.wait_for('nova-reaper to tell why %s waits' % server,
-                                functools.partial(self.is_told, server))
+            self.cloud.wait_for(
+                'nova-reaper to tell why %s waits' % server,
+                lambda server=server: self.hindrance(server) == 'not_asked')
         self.nothing_is_held()
         for server in forgotten:
             self.assertEqual('PENDING', self.cloud.show(server)['status'])
             self.assertEqual(0, self.cloud.builds(server))
             self.assertEqual(['create'], self.actions_of(server))
-
-    def is_told(self, server):
-        found = self.ask('/v1/pending/' + server)
-        return found and found['pending']['hindrance'] == 'not_asked'
 
     def test_who_rebuilds_four_times_keeps_the_turn(self):
         # A failure that counted would cost ten minutes.
@@ -126,7 +122,7 @@ class JournalTestCase(reaping.ReaperTestCase):
 
     @contextlib.contextmanager
     def standby(self):
-        """Run a second reaper within a with block, and tell its URL."""
+        """Run a second reaper within a with block, and yield its URL."""
         port = ports.Ports(['standby'])
         number = port.numbers['standby']
         port.release_all()
@@ -139,10 +135,6 @@ class JournalTestCase(reaping.ReaperTestCase):
                 yield 'http://%s:%d' % (ports.HOST, number)
             finally:
                 process.kill()
-
-    def is_capped(self, server, url=''):
-        found = self.ask('%s/v1/pending/%s' % (url, server))
-        return found and found['pending']['hindrance'] == 'protected'
 
     def test_it_knows_whom_it_ended(self):
         victims = self.create_victims('delete')
@@ -168,14 +160,15 @@ class JournalTestCase(reaping.ReaperTestCase):
             self.assertEqual(found, self.history())
         # The ends of the last hour count after a restart.
         late = self.create_waiting()
-        self.cloud.wait_for('the cap', lambda: self.is_capped(late))
+        self.cloud.wait_for('the cap', lambda: (
+            self.hindrance(late) == 'protected'))
         with self.standby() as url:
             self.cloud.wait_for('nova-reaper that stands by', lambda: (
                 self.ask(url + '/v1/history')))
             self.assertIsNone(self.ask(url + '/v1/notices'))
             self.assertEqual(found, self.history(url))
             self.cloud.pause(reaper.NAME)
-            self.cloud.wait_for('the other reaper to act',
-                                lambda: self.is_capped(late, url))
+            self.cloud.wait_for('the other reaper to act', lambda: (
+                self.hindrance(late, url) == 'protected'))
             self.assertEqual(found, self.history(url))
         self.assertEqual([ended], self.ended(victims))
